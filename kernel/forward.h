@@ -1,0 +1,231 @@
+// forward.h: the tile loop. For a chunk of queries of one head: stream the keys once, keep (m, l, o, statistics).
+//
+// Versions tried are listed here with what they gave; see benchmarks/ for how to measure.
+#pragma once
+
+#include "statistics.h"
+
+namespace headwise::HEADWISE_ISA {
+
+constexpr int64_t key_block = 64;       // keys per step: the tile of scores stays in L1
+constexpr int64_t groups_per_step = 4;  // groups that share a block of keys and values while it is in cache
+
+template <class T>
+constexpr int64_t step_vectors = groups_per_step* max_vectors;
+template <class T>
+constexpr int64_t step_queries = step_vectors<T>* lanes<T>;
+
+// All working memory of one task.
+template <class T>
+struct Workspace {
+    Group<T> groups[step_vectors<T>];
+    Vec<T>* tile;          // key_block x N: scores, then e^{s-m}
+    T* values;             // key_block x d_v: values with what is not finite set to 0 (careful mode only)
+    IntVec<T>* visible;    // key_block x N (careful mode only)
+    Pool<T> pool;
+    int count = 0;
+};
+
+// Lays out the groups for `queries` rows.
+template <class T>
+int64_t lay_out(const Problem& p, int64_t queries, void* scratch, Workspace<T>* w) {
+    Carver c{static_cast<char*>(scratch)};
+    Workspace<T> local;
+    Workspace<T>& to = w ? *w : local;
+    const int64_t pools = p.statistics.pooled ? (p.n_k + p.statistics.pooled_block - 1) / p.statistics.pooled_block : 0;
+    to.pool.mass = c.take<double>(pools);
+    to.tile = c.take<Vec<T>>(key_block * max_vectors);
+    to.values = c.take<T>(p.output && p.masked() ? key_block * p.d_v : 0);
+    to.visible = c.take<IntVec<T>>(p.output && p.masked() ? key_block * max_vectors : 0);
+    to.count = 0;
+    for (int64_t v = (queries + lanes<T> - 1) / lanes<T>; v > 0;) {
+        const int n = next_group(v);
+        to.groups[to.count++].carve(c, p, n);
+        v -= n;
+    }
+    return c.used;
+}
+
+template <class T>
+int64_t scratch_bytes(const Problem& p) {
+    return lay_out<T>(p, step_queries<T>, nullptr, nullptr);
+}
+
+// O^T += V^T P^T.
+template <class T, int N>
+void add_values(const Problem& p, const T* v, Group<T>& g, int64_t keys, const Vec<T>* e) {
+    multiply<T, N, true>(v, p.value.col, p.value.row, p.d_v, keys, e, g.out);
+}
+
+// The same where values hold NaN or infinity in keys that some row does not see: 0 * NaN must not reach that row.
+template <class T, int N>
+void add_values_carefully(const Problem& p, const T* v, Group<T>& g, int64_t keys, const Vec<T>* e, T* clean,
+                          const IntVec<T>* visible) {
+    for (int64_t j = 0; j < keys; ++j)
+        for (int64_t c = 0; c < p.d_v; ++c) {
+            const T x = v[j * p.value.row + c * p.value.col];
+            const bool finite = x - x == 0;
+            clean[j * p.d_v + c] = finite ? x : 0;
+            if (finite) continue;
+            for (int n = 0; n < N; ++n)
+                g.out[c * N + n] += visible[j * N + n] ? e[j * N + n] * x : Vec<T>{};
+        }
+    multiply<T, N, true>(clean, 1, p.d_v, p.d_v, keys, e, g.out);
+}
+
+// One step of the online softmax: keys [key, key + keys) for one group.
+template <class T, int N>
+void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T>& w, Group<T>& g, int64_t key,
+          int64_t keys, bool careful) {
+    const Statistics& want = p.statistics;
+    Vec<T>* tile = w.tile;
+    if (!masked_scores<T, N>(p, b, h, g, key, keys, tile)) {
+        if (want.pooled) {  // a hidden tile still opens its pooled blocks, empty
+            for (int64_t j = 0; j < keys * N; ++j) tile[j] = Vec<T>{};
+            Slots none(Statistics{});
+            watch_weights<T, N>(p, none, b, g, key, keys, tile);
+        }
+        return;
+    }
+
+    Vec<T> top[N], rescale[N];
+    bool grew = false;
+    for (int n = 0; n < N; ++n) {
+        Vec<T> m = g.top[n];
+        for (int64_t j = 0; j < keys; ++j) m = tile[j * N + n] > m ? tile[j * N + n] : m;
+        top[n] = m;
+        grew |= any(m > g.top[n]);
+    }
+    if (want.argmax || want.top_k || want.duplicate_count || want.induction_count)
+        watch_scores<T, N>(p, b, g, key, keys, tile, top);
+    if (careful)
+        for (int64_t j = 0; j < keys * N; ++j) w.visible[j] = tile[j] > splat(minus_infinity<T>);
+
+    for (int n = 0; n < N; ++n) {
+        // A row that has seen nothing yet keeps m = -inf; 0 stands in for it, so that -inf - m is never NaN.
+        const Vec<T> m = top[n] == splat(minus_infinity<T>) ? Vec<T>{} : top[n];
+        rescale[n] = exp(g.top[n] - m);
+        Vec<T> sum{};
+        if (want.entropy) {
+            const Vec<T> drop = g.total[n] == 0 ? Vec<T>{} : g.top[n] - m;
+            Vec<T> weighted = rescale[n] * (g.entropy[n] + drop * g.total[n]), more{};
+            constexpr T floor = sizeof(T) == 4 ? T(-88) : T(-709);  // exp gives 0 there; keeps 0 * -inf out
+            for (int64_t j = 0; j < keys; ++j) {
+                const Vec<T> x = tile[j * N + n] - m;
+                const Vec<T> e = exp(x);
+                tile[j * N + n] = e;
+                sum += e;
+                more += e * (x < floor ? splat(floor) : x);
+            }
+            g.entropy[n] = weighted + more;
+        } else {
+            for (int64_t j = 0; j < keys; ++j) {
+                const Vec<T> e = exp(tile[j * N + n] - m);
+                tile[j * N + n] = e;
+                sum += e;
+            }
+        }
+        g.total[n] = g.total[n] * rescale[n] + sum;
+        g.top[n] = top[n];
+    }
+    if (grew) {
+        if (p.output)
+            for (int64_t c = 0; c < p.d_v; ++c)
+                for (int n = 0; n < N; ++n) g.out[c * N + n] *= rescale[n];
+        for (int64_t s = 0; s < slot.count; ++s)
+            for (int n = 0; n < N; ++n) g.linear[s * N + n] *= rescale[n];
+    }
+    if (slot.count || want.pooled) watch_weights<T, N>(p, slot, b, g, key, keys, tile);
+
+    if (!p.output) return;
+    const Operand& value = p.value;
+    const T* v = static_cast<const T*>(value.data) + value.batch[b] + p.kv_head(h) * value.head + key * value.row;
+    if (careful)
+        add_values_carefully<T, N>(p, v, g, keys, tile, w.values, w.visible);
+    else
+        add_values<T, N>(p, v, g, keys, tile);
+}
+
+// Divides by l and writes the rows of the output. Returns false when a number is not finite.
+template <class T, int N>
+bool write_output(const Problem& p, int64_t b, int64_t h, const Group<T>& g) {
+    constexpr int64_t L = N * lanes<T>;
+    for (int n = 0; n < N; ++n) {
+        const Vec<T> inverse = g.total[n] == 0 ? Vec<T>{} : 1 / g.total[n];  // a row that sees no key: output 0
+        for (int64_t c = 0; c < p.d_v; ++c)
+            g.out[c * N + n] = g.total[n] == 0 ? Vec<T>{} : g.out[c * N + n] * inverse;
+    }
+    T* to = static_cast<T*>(p.output) + ((b * p.heads + h) * p.n_q + g.first) * p.d_v;
+    const T* from = reinterpret_cast<const T*>(g.out);
+    T sum = 0;
+    for (int64_t lane = 0; lane < g.used; ++lane)
+        for (int64_t c = 0; c < p.d_v; ++c) {
+            const T x = from[c * L + lane];
+            to[lane * p.d_v + c] = x;
+            sum += x - x;  // stays 0 until the first NaN or infinity
+        }
+    return sum == 0;
+}
+
+// Runs `queries` rows from `first` of head (b, h): clears, streams all keys, writes.
+template <class T>
+void run_rows(const Problem& p, const Slots& slot, int64_t b, int64_t h, int64_t first, int64_t queries, void* scratch,
+              Workspace<T>& w) {
+    lay_out<T>(p, queries, scratch, &w);
+    int64_t at = first, end = 0;
+    for (int i = 0; i < w.count; ++i) {
+        Group<T>& g = w.groups[i];
+        with_vectors(g.vectors, [&](auto n) {
+            constexpr int N = decltype(n)::value;
+            load<T, N>(p, b, h, at, least(first + queries - at, N * lanes<T>), g);
+            clear<T, N>(p, g);
+        });
+        at += g.used;
+        end = most(end, g.end);
+    }
+    for (int64_t key = 0; key < end; key += key_block)
+        for (int i = 0; i < w.count; ++i) {
+            Group<T>& g = w.groups[i];
+            const int64_t keys = least(key_block, g.end - key);
+            if (keys <= 0) continue;
+            with_vectors(g.vectors, [&](auto n) {
+                step<T, decltype(n)::value>(p, slot, b, h, w, g, key, keys, false);
+            });
+        }
+    for (int i = 0; i < w.count; ++i) {
+        Group<T>& g = w.groups[i];
+        with_vectors(g.vectors, [&](auto n) {
+            constexpr int N = decltype(n)::value;
+            write_statistics<T, N>(p, slot, b, h, g, w.pool);
+            if (!p.output || write_output<T, N>(p, b, h, g) || !p.masked()) return;
+            // Something is not finite. It may be a masked value's NaN times a weight of 0: once more, with care.
+            Problem again = p;
+            again.statistics = Statistics{};
+            clear<T, N>(again, g);
+            for (int64_t key = 0; key < g.end; key += key_block)
+                step<T, N>(again, Slots(again.statistics), b, h, w, g, key, least(key_block, g.end - key), true);
+            write_output<T, N>(again, b, h, g);
+        });
+    }
+}
+
+// Task t: one chunk of queries of one head. Causal chunks with the most keys come first, so that threads end together.
+template <class T>
+void forward(const Problem& p, int64_t task, void* scratch) {
+    const int64_t all_heads = p.batch * p.heads, chunks = p.chunks();
+    const int64_t head = p.causal ? task % all_heads : task / chunks;
+    const int64_t chunk = p.causal ? chunks - 1 - task / all_heads : task % chunks;
+    const int64_t b = head / p.heads, h = head % p.heads;
+    const int64_t begin = chunk * p.chunk, end = least(begin + p.chunk, p.n_q);
+    const Slots slot(p.statistics);
+    Workspace<T> w;
+    lay_out<T>(p, 0, scratch, &w);
+    if (p.statistics.pooled) {
+        const int64_t pools = (p.n_k + p.statistics.pooled_block - 1) / p.statistics.pooled_block;
+        for (int64_t i = 0; i < pools; ++i) w.pool.mass[i] = 0;
+    }
+    for (int64_t first = begin; first < end; first += step_queries<T>)
+        run_rows<T>(p, slot, b, h, first, least(step_queries<T>, end - first), scratch, w);
+}
+
+}  // namespace headwise::HEADWISE_ISA

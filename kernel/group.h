@@ -1,0 +1,158 @@
+// group.h: the state of one group of queries, kept in scratch while the keys stream by.
+//
+// A group is N vectors of queries (N <= max_vectors), one query per lane. Everything of a row is lane-wise, so no step
+// of the softmax and no statistic needs a horizontal reduction, and a row's bits do not depend on its neighbours.
+#pragma once
+
+#include "multiply.h"
+#include "problem.h"
+
+namespace headwise::HEADWISE_ISA {
+
+// Hands out aligned pieces of scratch; with a null base it only counts, so that size and use cannot disagree.
+struct Carver {
+    char* base;
+    int64_t used = 0;
+    template <class U>
+    U* take(int64_t count) {
+        U* piece = base ? reinterpret_cast<U*>(base + used) : nullptr;
+        used += (count * int64_t(sizeof(U)) + 63) & ~int64_t(63);
+        return piece;
+    }
+};
+
+// Which linear terms (sum of e^{s-m} times something) ride along, and where each stands among them.
+struct Slots {
+    int64_t sink = -1, distance = -1, duplicate = -1, induction = -1, offsets = -1, segments = -1, count = 0;
+    explicit Slots(const Statistics& s) {
+        if (s.sink_mass) sink = count++;
+        if (s.distance) distance = count++;
+        if (s.duplicate) duplicate = count++;
+        if (s.induction) induction = count++;
+        if (s.offset_mass) offsets = count, count += s.n_offsets;
+        if (s.segment_mass) segments = count, count += s.n_classes;
+    }
+};
+
+template <class T>
+struct Group {
+    int64_t first = 0;  // first query
+    int64_t used = 0;   // queries in use; the lanes behind them compute on zeros and are never written out
+    int vectors = 0;    // N
+    int64_t end = 0;    // keys [0, end) are causally visible to some row
+    int64_t open = 0;   // keys [0, open) are causally visible to every row
+    Vec<T>* query;      // d_k x N, scaled
+    Vec<T>* out;        // d_v x N, sum of e^{s-m} v
+    Vec<T>* top;        // N, running maximum m
+    Vec<T>* total;      // N, sum of e^{s-m}
+    Vec<T>* entropy;    // N, sum of e^{s-m} (s-m)
+    Vec<T>* linear;     // slots x N
+    IntVec<T>* position;   // N, position among the keys, clamped to [-1, n_k]
+    IntVec<T>* tokens;     // N, token of the query
+    IntVec<T>* duplicates; // N, possible matches seen
+    IntVec<T>* inductions; // N
+    int32_t* argmax;       // lane
+    Vec<T>* top_k_least;   // N, k-th best score so far
+    T* top_k_score;        // lane x k
+    int32_t* top_k_index;  // lane x k
+    Vec<T>* pooled_sum;    // key blocks x N, sum of e^{s-ref}
+    Vec<T>* pooled_ref;    // key blocks x N
+
+    void carve(Carver& c, const Problem& p, int n) {
+        const Statistics& s = p.statistics;
+        const int64_t rows = n * lanes<T>;
+        vectors = n;
+        query = c.take<Vec<T>>(p.d_k * n);
+        out = c.take<Vec<T>>(p.output ? p.d_v * n : 0);
+        top = c.take<Vec<T>>(n);
+        total = c.take<Vec<T>>(n);
+        entropy = c.take<Vec<T>>(n);
+        linear = c.take<Vec<T>>(Slots(s).count * n);
+        position = c.take<IntVec<T>>(n);
+        tokens = c.take<IntVec<T>>(n);
+        duplicates = c.take<IntVec<T>>(n);
+        inductions = c.take<IntVec<T>>(n);
+        argmax = c.take<int32_t>(rows);
+        top_k_least = c.take<Vec<T>>(n);
+        top_k_score = c.take<T>(rows * s.top_k);
+        top_k_index = c.take<int32_t>(rows * s.top_k);
+        const int64_t pools = s.pooled ? (p.n_k + s.pooled_block - 1) / s.pooled_block : 0;
+        pooled_sum = c.take<Vec<T>>(pools * n);
+        pooled_ref = c.take<Vec<T>>(pools * n);
+    }
+};
+
+// The state before any key was seen.
+template <class T, int N>
+void clear(const Problem& p, Group<T>& g) {
+    const Statistics& s = p.statistics;
+    for (int n = 0; n < N; ++n) {
+        g.top[n] = splat(minus_infinity<T>);
+        g.total[n] = g.entropy[n] = Vec<T>{};
+        g.duplicates[n] = g.inductions[n] = IntVec<T>{};
+        g.top_k_least[n] = splat(minus_infinity<T>);
+    }
+    if (p.output) std::memset(static_cast<void*>(g.out), 0, sizeof(Vec<T>) * p.d_v * N);
+    std::memset(static_cast<void*>(g.linear), 0, sizeof(Vec<T>) * Slots(s).count * N);
+    for (int64_t i = 0; i < N * lanes<T>; ++i) g.argmax[i] = -1;
+    for (int64_t i = 0; i < N * lanes<T> * s.top_k; ++i) {
+        g.top_k_score[i] = minus_infinity<T>;
+        g.top_k_index[i] = -1;
+    }
+    if (s.pooled) {
+        const int64_t pools = (p.n_k + s.pooled_block - 1) / s.pooled_block;
+        for (int64_t i = 0; i < pools * N; ++i) g.pooled_sum[i] = g.pooled_ref[i] = Vec<T>{};
+    }
+}
+
+// Puts queries [first, first + used) of (b, h) into the lanes, scaled, and works out what they may see.
+template <class T, int N>
+void load(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t used, Group<T>& g) {
+    constexpr int64_t L = N * lanes<T>;
+    const Operand& q = p.query;
+    const T* rows = static_cast<const T*>(q.data) + q.batch[b] + h * q.head + first * q.row;
+    const T scale = T(p.scale);
+    T* to = reinterpret_cast<T*>(g.query);
+    for (int64_t lane = 0; lane < L; ++lane) {
+        const T* from = rows + lane * q.row;
+        if (lane < used)
+            for (int64_t c = 0; c < p.d_k; ++c) to[c * L + lane] = from[c * q.col] * scale;
+        else
+            for (int64_t c = 0; c < p.d_k; ++c) to[c * L + lane] = 0;
+    }
+    const auto clamp = [&](int64_t j) { return least(most(j, -1), p.n_k); };
+    for (int64_t lane = 0; lane < L; ++lane) {
+        const int64_t i = first + least(lane, used - 1);
+        g.position[lane / lanes<T>][lane % lanes<T>] = typename Lane<T>::Int(clamp(i + p.offset));
+        if (p.statistics.query_tokens)
+            g.tokens[lane / lanes<T>][lane % lanes<T>] = p.statistics.query_tokens[b * p.n_q + i];
+    }
+    g.first = first;
+    g.used = used;
+    g.open = p.causal ? least(clamp(first + p.offset) + 1, p.n_k) : p.n_k;
+    g.end = p.causal ? least(clamp(first + used - 1 + p.offset) + 1, p.n_k) : p.n_k;
+}
+
+// How many of the remaining vectors the next group takes: full groups, and no thin one at the end where two halves do.
+inline int next_group(int64_t vectors) {
+    if (vectors == max_vectors || vectors >= max_vectors + 2) return max_vectors;
+    return int(vectors > max_vectors ? (vectors + 1) / 2 : vectors);
+}
+
+// Calls f with the compile-time number of vectors.
+template <int N>
+struct Vectors {
+    static constexpr int value = N;
+};
+template <class F>
+inline void with_vectors(int n, F&& f) {
+    switch (n) {
+        case 1: return f(Vectors<1>{});
+        case 2: return f(Vectors<2>{});
+        case 3: return f(Vectors<3>{});
+        default:
+            if constexpr (max_vectors == 4) return f(Vectors<4>{});
+    }
+}
+
+}  // namespace headwise::HEADWISE_ISA

@@ -1,0 +1,69 @@
+// multiply.h: the one micro-kernel. C[i, lanes] (+)= sum_k A(i, k) * B[k, lanes].
+//
+// A is the user's own memory, read as scalar broadcasts with any strides; B and C are rows of N vectors in scratch.
+// With queries in lanes both products of attention have this form, so keys and values are never packed or transposed:
+//   scores   C = S^T, A = K (row stride, column stride), B = Q^T
+//   output   C = O^T, A = V (column stride, row stride), B = P^T
+//
+// Register tiles (rows x vectors): 4x3, 6x2, 8x1 with 16 registers; 6x4, 8x3, 12x2, 16x1 with 32. Each leaves one
+// register per B vector and one for the broadcast, and has enough independent sums to hide the latency of two FMA pipes.
+#pragma once
+
+#include "simd.h"
+
+namespace headwise::HEADWISE_ISA {
+
+// Most vectors in a group of queries, and rows of the register tile for a group of N vectors.
+constexpr int max_vectors = HEADWISE_REGISTERS == 32 ? 4 : 3;
+constexpr int tile_rows(int n) {
+    if (HEADWISE_REGISTERS == 32) return n == 4 ? 6 : n == 3 ? 8 : n == 2 ? 12 : 16;
+    return n == 3 ? 4 : n == 2 ? 6 : 8;
+}
+
+template <class T, int R, int N, bool accumulate>
+inline void multiply_tile(const T* a, int64_t row, int64_t step, int64_t depth, const Vec<T>* b, Vec<T>* c) {
+    Vec<T> acc[R][N];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+        for (int n = 0; n < N; ++n) acc[r][n] = accumulate ? c[r * N + n] : Vec<T>{};
+    for (int64_t k = 0; k < depth; ++k) {
+        Vec<T> bk[N];
+#pragma GCC unroll 4
+        for (int n = 0; n < N; ++n) bk[n] = b[k * N + n];
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+            const Vec<T> x = splat(a[r * row]);
+#pragma GCC unroll 4
+            for (int n = 0; n < N; ++n) acc[r][n] += x * bk[n];
+        }
+        a += step;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+        for (int n = 0; n < N; ++n) c[r * N + n] = acc[r][n];
+}
+
+template <class T, int R, int N, bool accumulate>
+inline void multiply_rows(const T* a, int64_t row, int64_t step, int64_t rows, int64_t depth, const Vec<T>* b,
+                          Vec<T>* c) {
+    for (; rows >= R; rows -= R, a += R * row, c += R * N)
+        multiply_tile<T, R, N, accumulate>(a, row, step, depth, b, c);
+    if constexpr (R > 1)
+        if (rows > 0) multiply_rows<T, (R > 2 ? R / 2 : 1), N, accumulate>(a, row, step, rows, depth, b, c);
+}
+
+template <class T, int N, bool accumulate>
+inline void multiply(const T* a, int64_t row, int64_t step, int64_t rows, int64_t depth, const Vec<T>* b, Vec<T>* c) {
+    // A unit stride known to the compiler saves address arithmetic in the inner loop.
+    constexpr int R = tile_rows(N);
+    if (step == 1)
+        multiply_rows<T, R, N, accumulate>(a, row, 1, rows, depth, b, c);
+    else if (row == 1)
+        multiply_rows<T, R, N, accumulate>(a, 1, step, rows, depth, b, c);
+    else
+        multiply_rows<T, R, N, accumulate>(a, row, step, rows, depth, b, c);
+}
+
+}  // namespace headwise::HEADWISE_ISA

@@ -1,0 +1,226 @@
+// statistics.h: what rides along with the softmax, row by row.
+//
+// Two kinds. Those that need scores: argmax, top-k, counts of possible matches (`watch_scores`, before exp). Those that
+// are linear in e^{s-m}: masses and means (`watch_weights`, after exp); they are rescaled together with the output.
+#pragma once
+
+#include "scores.h"
+
+namespace headwise::HEADWISE_ISA {
+
+template <class T>
+inline void insert_top_k(Group<T>& g, int64_t k, int64_t lane, T score, int32_t key) {
+    T* scores = g.top_k_score + lane * k;
+    int32_t* keys = g.top_k_index + lane * k;
+    int64_t at = k - 1;
+    for (; at > 0 && scores[at - 1] < score; --at) {  // strictly less: of equal scores the earlier key stays in front
+        scores[at] = scores[at - 1];
+        keys[at] = keys[at - 1];
+    }
+    scores[at] = score;
+    keys[at] = key;
+    g.top_k_least[lane / lanes<T>][lane % lanes<T>] = scores[k - 1];
+}
+
+template <class T>
+struct Tokens {
+    IntVec<T> key, before;  // the key's token and the one before it
+    bool has_before;
+    IntVec<T> at;
+};
+
+// Lanes whose query matches this key: same token at another place; or the key follows such a place.
+template <class T>
+inline IntVec<T> is_duplicate(const Tokens<T>& t, IntVec<T> token, IntVec<T> position, bool causal) {
+    return (token == t.key) & (causal ? position > t.at : position != t.at);
+}
+template <class T>
+inline IntVec<T> is_induction(const Tokens<T>& t, IntVec<T> token, IntVec<T> position, bool causal) {
+    if (!t.has_before) return IntVec<T>{};
+    return (token == t.before) & (causal ? position >= t.at : position != t.at - 1);
+}
+template <class T>
+inline Tokens<T> tokens_at(const Problem& p, int64_t b, int64_t key) {
+    using I = typename Lane<T>::Int;
+    const int32_t* t = p.statistics.key_tokens + b * p.n_k;
+    return {splat<I>(I(t[key])), splat<I>(I(key > 0 ? t[key - 1] : 0)), key > 0, splat<I>(I(key))};
+}
+
+// Before exp: `s` holds scores, `top` the maximum including this tile; g.top is still the one before it.
+template <class T, int N>
+void watch_scores(const Problem& p, int64_t b, Group<T>& g, int64_t key, int64_t keys, const Vec<T>* s,
+                  const Vec<T>* top) {
+    constexpr int64_t L = N * lanes<T>;
+    const Statistics& want = p.statistics;
+    const T* scores = reinterpret_cast<const T*>(s);
+    if (want.argmax)
+        for (int n = 0; n < N; ++n) {
+            if (!any(top[n] > g.top[n])) continue;
+            for (int i = 0; i < lanes<T>; ++i) {
+                if (!(top[n][i] > g.top[n][i])) continue;
+                const int64_t lane = n * lanes<T> + i;
+                int64_t j = 0;
+                while (scores[j * L + lane] != top[n][i]) ++j;
+                g.argmax[lane] = int32_t(key + j);
+            }
+        }
+    if (want.top_k)
+        for (int64_t j = 0; j < keys; ++j)
+            for (int n = 0; n < N; ++n) {
+                if (!any(s[j * N + n] > g.top_k_least[n])) continue;
+                for (int i = 0; i < lanes<T>; ++i)
+                    if (s[j * N + n][i] > g.top_k_least[n][i])
+                        insert_top_k(g, want.top_k, n * lanes<T> + i, s[j * N + n][i], int32_t(key + j));
+            }
+    if (want.duplicate_count || want.induction_count)
+        for (int64_t j = 0; j < keys; ++j) {
+            const Tokens<T> t = tokens_at<T>(p, b, key + j);
+            for (int n = 0; n < N; ++n) {
+                const IntVec<T> visible = s[j * N + n] > splat(minus_infinity<T>);
+                g.duplicates[n] -= visible & is_duplicate(t, g.tokens[n], g.position[n], p.causal);
+                g.inductions[n] -= visible & is_induction(t, g.tokens[n], g.position[n], p.causal);
+            }
+        }
+}
+
+// After exp: `e` holds e^{s-m} of this tile, and g.linear was rescaled to the same m (g.top).
+template <class T, int N>
+void watch_weights(const Problem& p, const Slots& slot, int64_t b, Group<T>& g, int64_t key, int64_t keys,
+                   const Vec<T>* e) {
+    constexpr int64_t L = N * lanes<T>;
+    const Statistics& want = p.statistics;
+    if (slot.sink >= 0)
+        for (int64_t j = 0; j < least(keys, want.sink_keys - key); ++j)
+            for (int n = 0; n < N; ++n) g.linear[slot.sink * N + n] += e[j * N + n];
+    if (slot.distance >= 0)
+        for (int n = 0; n < N; ++n) {
+            Vec<T> position, sum{};
+            for (int i = 0; i < lanes<T>; ++i)
+                position[i] = T(g.first + least(n * lanes<T> + i, g.used - 1) + p.offset);
+            for (int64_t j = 0; j < keys; ++j) {
+                const Vec<T> gap = position - T(key + j);
+                sum += e[j * N + n] * (gap < 0 ? -gap : gap);
+            }
+            g.linear[slot.distance * N + n] += sum;
+        }
+    if (slot.duplicate >= 0 || slot.induction >= 0)
+        for (int64_t j = 0; j < keys; ++j) {
+            const Tokens<T> t = tokens_at<T>(p, b, key + j);
+            for (int n = 0; n < N; ++n) {
+                const Vec<T> w = e[j * N + n];
+                if (slot.duplicate >= 0)
+                    g.linear[slot.duplicate * N + n] +=
+                        is_duplicate(t, g.tokens[n], g.position[n], p.causal) ? w : Vec<T>{};
+                if (slot.induction >= 0)
+                    g.linear[slot.induction * N + n] +=
+                        is_induction(t, g.tokens[n], g.position[n], p.causal) ? w : Vec<T>{};
+            }
+        }
+    if (slot.offsets >= 0)
+        for (int64_t o = 0; o < want.n_offsets; ++o) {
+            T* mass = reinterpret_cast<T*>(g.linear + (slot.offsets + o) * N);
+            const int64_t shift = g.first + p.offset + want.offsets[o] - key;  // row of lane 0 in this tile
+            for (int64_t lane = most(0, -shift); lane < least(g.used, keys - shift); ++lane)
+                mass[lane] += reinterpret_cast<const T*>(e)[(lane + shift) * L + lane];
+        }
+    if (slot.segments >= 0)
+        for (int64_t j = 0; j < keys; ++j) {
+            const int32_t c = want.classes[b * p.n_k + key + j];
+            if (c < 0) continue;
+            for (int n = 0; n < N; ++n) g.linear[(slot.segments + c) * N + n] += e[j * N + n];
+        }
+    if (want.pooled)
+        for (int64_t j = 0; j < keys;) {
+            const int64_t pool = (key + j) / want.pooled_block;
+            const int64_t stop = least(keys, (pool + 1) * want.pooled_block - key);
+            const bool begun = (key + j) % want.pooled_block != 0;  // an earlier tile held its first keys
+            for (int n = 0; n < N; ++n) {
+                Vec<T>& sum = g.pooled_sum[pool * N + n];
+                Vec<T>& ref = g.pooled_ref[pool * N + n];
+                const Vec<T> top = g.top[n] == splat(minus_infinity<T>) ? Vec<T>{} : g.top[n];
+                sum = begun ? sum * exp(ref - top) : Vec<T>{};
+                ref = top;
+                for (int64_t i = j; i < stop; ++i) sum += e[i * N + n];
+            }
+            j = stop;
+        }
+}
+
+// Mean over the rows of a pooled block that see a key; rows arrive in order, blocks are flushed as they fill up.
+template <class T>
+struct Pool {
+    double* mass = nullptr;  // key blocks
+    int64_t rows = 0;        // rows that saw a key
+
+    void flush(const Problem& p, int64_t b, int64_t h, int64_t last_row) {
+        const int64_t block = p.statistics.pooled_block;
+        const int64_t across = (p.n_k + block - 1) / block, down = (p.n_q + block - 1) / block;
+        T* to = static_cast<T*>(p.statistics.pooled) + ((b * p.heads + h) * down + last_row / block) * across;
+        for (int64_t i = 0; i < across; ++i) {
+            to[i] = rows ? T(mass[i] / double(rows)) : T(__builtin_nan(""));
+            mass[i] = 0;
+        }
+        rows = 0;
+    }
+};
+
+// All keys seen: write the rows of this group.
+template <class T, int N>
+void write_statistics(const Problem& p, const Slots& slot, int64_t b, int64_t h, Group<T>& g, Pool<T>& pool) {
+    constexpr int64_t L = N * lanes<T>;
+    const Statistics& want = p.statistics;
+    const T missing = T(__builtin_nan(""));
+    const T* total = reinterpret_cast<const T*>(g.total);
+    const T* top = reinterpret_cast<const T*>(g.top);
+    const T* entropy = reinterpret_cast<const T*>(g.entropy);
+    const T* linear = reinterpret_cast<const T*>(g.linear);
+    const typename Lane<T>::Int* duplicates = reinterpret_cast<const typename Lane<T>::Int*>(g.duplicates);
+    const typename Lane<T>::Int* inductions = reinterpret_cast<const typename Lane<T>::Int*>(g.inductions);
+    for (int64_t lane = 0; lane < g.used; ++lane) {
+        const int64_t row = (b * p.heads + h) * p.n_q + g.first + lane;
+        const T l = total[lane];
+        const bool empty = l == 0;
+        const auto mean = [&](int64_t s) { return empty ? missing : linear[s * L + lane] / l; };
+        const auto put = [&](void* to, int64_t at, T x) { static_cast<T*>(to)[at] = x; };
+        if (want.lse) put(want.lse, row, empty ? minus_infinity<T> : T(top[lane] + log(l)));
+        if (want.max_weight) put(want.max_weight, row, empty ? missing : 1 / l);
+        if (want.argmax) want.argmax[row] = g.argmax[lane];
+        if (want.entropy) {
+            const T h_row = log(l) - entropy[lane] / l;
+            put(want.entropy, row, empty ? missing : h_row < 0 ? T(0) : h_row);  // rounding can dip below 0
+        }
+        for (int64_t k = 0; k < want.top_k; ++k) {
+            const int32_t key = g.top_k_index[lane * want.top_k + k];
+            want.top_k_index[row * want.top_k + k] = key;
+            const T score = g.top_k_score[lane * want.top_k + k];
+            put(want.top_k_weight, row * want.top_k + k, key < 0 ? T(0) : T(exp(score - top[lane]) / l));
+        }
+        if (want.sink_mass) put(want.sink_mass, row, mean(slot.sink));
+        if (want.distance) put(want.distance, row, mean(slot.distance));
+        if (want.duplicate) put(want.duplicate, row, mean(slot.duplicate));
+        if (want.induction) put(want.induction, row, mean(slot.induction));
+        if (want.duplicate_count) want.duplicate_count[row] = duplicates[lane];
+        if (want.induction_count) want.induction_count[row] = inductions[lane];
+        for (int64_t o = 0; o < want.n_offsets; ++o)
+            put(want.offset_mass, row * want.n_offsets + o, mean(slot.offsets + o));
+        for (int64_t c = 0; c < want.n_classes; ++c)
+            put(want.segment_mass, row * want.n_classes + c, mean(slot.segments + c));
+    }
+    if (!want.pooled) return;
+    const int64_t pools = (p.n_k + want.pooled_block - 1) / want.pooled_block;
+    const int64_t seen = least(pools, (g.end + want.pooled_block - 1) / want.pooled_block);
+    for (int64_t i = 0; i < seen * N; ++i) {  // from each block's own maximum to the row's weights
+        const Vec<T> m = g.top[i % N] == splat(minus_infinity<T>) ? Vec<T>{} : g.top[i % N];
+        g.pooled_sum[i] = g.pooled_sum[i] * exp(g.pooled_ref[i] - m) / g.total[i % N];
+    }
+    for (int64_t lane = 0; lane < g.used; ++lane) {
+        const int64_t i = g.first + lane;
+        if (total[lane] != 0) {
+            for (int64_t k = 0; k < seen; ++k) pool.mass[k] += reinterpret_cast<const T*>(g.pooled_sum)[k * L + lane];
+            ++pool.rows;
+        }
+        if ((i + 1) % want.pooled_block == 0 || i + 1 == p.n_q) pool.flush(p, b, h, i);
+    }
+}
+
+}  // namespace headwise::HEADWISE_ISA
