@@ -73,6 +73,22 @@ void add_values_carefully(const Problem& p, const T* v, Group<T>& g, int64_t key
     multiply<T, N, true>(clean, 1, p.d_v, p.d_v, keys, e, g.out);
 }
 
+// K scores of one vector of rows become e^{s-m}, in place; their sum, and for the entropy that of e^{s-m} (s-m).
+template <class T, int N, int K, bool entropy>
+[[gnu::always_inline]] inline void exponentials(Vec<T>* s, Vec<T> m, Vec<T>& sum, Vec<T>& weighted) {
+    constexpr T floor = sizeof(T) == 4 ? T(-88) : T(-709);  // exp gives 0 below; keeps 0 * -inf out of the product
+    Vec<T> x[K], e[K];
+#pragma GCC unroll 4
+    for (int k = 0; k < K; ++k) e[k] = x[k] = s[k * N] - m;
+    exp(e);
+#pragma GCC unroll 4
+    for (int k = 0; k < K; ++k) {
+        s[k * N] = e[k];
+        sum += e[k];
+        if constexpr (entropy) weighted += e[k] * (x[k] < floor ? splat(floor) : x[k]);
+    }
+}
+
 // One step of the online softmax: keys [key, key + keys) for one group.
 template <class T, int N>
 void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T>& w, Group<T>& g, int64_t key,
@@ -105,25 +121,16 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
         // A row that has seen nothing yet keeps m = -inf; 0 stands in for it, so that -inf - m is never NaN.
         const Vec<T> m = top[n] == splat(minus_infinity<T>) ? Vec<T>{} : top[n];
         rescale[n] = exp(g.top[n] - m);
-        Vec<T> sum{};
+        Vec<T> sum{}, weighted{};
+        int64_t j = 0;
         if (want.entropy) {
+            for (; j + 4 <= keys; j += 4) exponentials<T, N, 4, true>(tile + j * N + n, m, sum, weighted);
+            for (; j < keys; ++j) exponentials<T, N, 1, true>(tile + j * N + n, m, sum, weighted);
             const Vec<T> drop = g.total[n] == 0 ? Vec<T>{} : g.top[n] - m;
-            Vec<T> weighted = rescale[n] * (g.entropy[n] + drop * g.total[n]), more{};
-            constexpr T floor = sizeof(T) == 4 ? T(-88) : T(-709);  // exp gives 0 there; keeps 0 * -inf out
-            for (int64_t j = 0; j < keys; ++j) {
-                const Vec<T> x = tile[j * N + n] - m;
-                const Vec<T> e = exp(x);
-                tile[j * N + n] = e;
-                sum += e;
-                more += e * (x < floor ? splat(floor) : x);
-            }
-            g.entropy[n] = weighted + more;
+            g.entropy[n] = rescale[n] * (g.entropy[n] + drop * g.total[n]) + weighted;
         } else {
-            for (int64_t j = 0; j < keys; ++j) {
-                const Vec<T> e = exp(tile[j * N + n] - m);
-                tile[j * N + n] = e;
-                sum += e;
-            }
+            for (; j + 4 <= keys; j += 4) exponentials<T, N, 4, false>(tile + j * N + n, m, sum, weighted);
+            for (; j < keys; ++j) exponentials<T, N, 1, false>(tile + j * N + n, m, sum, weighted);
         }
         g.total[n] = g.total[n] * rescale[n] + sum;
         g.top[n] = top[n];

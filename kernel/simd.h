@@ -66,44 +66,64 @@ inline T sum(Vec<T> v) {
     return total;
 }
 
-// e^x for x <= 0 (a few ulp above 0 is fine). Exactly 1 at 0 and exactly 0 below ln(smallest normal), so -inf gives 0
-// and nothing denormal is made; NaN stays NaN. x = (n + f) ln 2 with integer n, f in [-1/2, 1/2]; 2^f by a minimax
-// polynomial with constant term 1 (relative error 2.6e-9 for float, 1.8e-17 for double), 2^n by its exponent bits.
-inline Vec<float> exp(Vec<float> x) {
+// e^x for x <= 0 (a few ulp above 0 is fine), for K vectors in step, so that their latencies hide each other. Exactly 1 at
+// 0 and exactly 0 below ln(smallest normal), so -inf gives 0 and nothing denormal is made; NaN stays NaN.
+// x = (n + f) ln 2 with integer n, f in [-1/2, 1/2]; 2^f by a minimax polynomial with constant term 1 (relative error
+// 2.6e-9 for float, 1.8e-17 for double), 2^n by its exponent bits.
+#define HEADWISE_EACH _Pragma("GCC unroll 4") for (int i = 0; i < K; ++i)
+
+template <int K>
+[[gnu::always_inline]] inline void exp(Vec<float> (&x)[K]) {
     constexpr float log2e = 1.44269504f, magic = 12582912.0f + 127.0f, lowest = -87.3365447f;
-    const Vec<float> shifted = x * log2e + magic;
-    const Vec<float> n = shifted - magic;
-    const Vec<float> f = x * log2e - n;
-    Vec<float> p = f * 1.5594678e-4f + 1.3406640e-3f;
-    p = p * f + 9.6176930e-3f;
-    p = p * f + 5.5503106e-2f;
-    p = p * f + 2.4022653e-1f;
-    p = p * f + 6.9314721e-1f;
-    p = p * f + 1.0f;
-    const Vec<float> power = (Vec<float>)((IntVec<float>)shifted << 23);
-    return x < lowest ? Vec<float>{} : p * power;
+    Vec<float> n[K], f[K], p[K];
+    HEADWISE_EACH n[i] = x[i] * log2e + magic;
+    HEADWISE_EACH f[i] = n[i] - magic;
+    HEADWISE_EACH f[i] = x[i] * log2e - f[i];
+    HEADWISE_EACH p[i] = f[i] * 1.5594678e-4f + 1.3406640e-3f;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 9.6176930e-3f;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 5.5503106e-2f;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 2.4022653e-1f;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 6.9314721e-1f;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 1.0f;
+    HEADWISE_EACH n[i] = (Vec<float>)((IntVec<float>)n[i] << 23);
+    HEADWISE_EACH x[i] = x[i] < lowest ? Vec<float>{} : p[i] * n[i];
 }
 
-inline Vec<double> exp(Vec<double> x) {
+template <int K>
+[[gnu::always_inline]] inline void exp(Vec<double> (&x)[K]) {
     constexpr double log2e = 1.4426950408889634, magic = 6755399441055744.0 + 1023.0, lowest = -708.39641853226408;
     constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
-    const Vec<double> shifted = x * log2e + magic;
-    const Vec<double> n = shifted - magic;
-    // The remainder in natural units, split in two: float64 keeps its last digits also for large |x|.
-    const Vec<double> f = ((x - n * ln2_high) - n * ln2_low) * log2e;
-    Vec<double> p = f * 4.078071929588336665e-10 + 7.072570412814423510e-9;
-    p = p * f + 1.018064765923413889e-7;
-    p = p * f + 1.321544267532982214e-6;
-    p = p * f + 1.525272738519386820e-5;
-    p = p * f + 1.540353044157213033e-4;
-    p = p * f + 1.333355815343996475e-3;
-    p = p * f + 9.618129107607002380e-3;
-    p = p * f + 5.550410866479039455e-2;
-    p = p * f + 2.402265069591009801e-1;
-    p = p * f + 6.931471805599456968e-1;
-    p = p * f + 1.0;
-    const Vec<double> power = (Vec<double>)((IntVec<double>)shifted << 52);
-    return x < lowest ? Vec<double>{} : p * power;
+    Vec<double> n[K], f[K], p[K];
+    HEADWISE_EACH n[i] = x[i] * log2e + magic;
+    HEADWISE_EACH f[i] = n[i] - magic;
+    // The remainder in natural units, ln 2 split in two: float64 keeps its last digits also for large |x|.
+    HEADWISE_EACH f[i] = ((x[i] - f[i] * ln2_high) - f[i] * ln2_low) * log2e;
+    HEADWISE_EACH p[i] = f[i] * 4.078071929588336665e-10 + 7.072570412814423510e-9;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 1.018064765923413889e-7;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 1.321544267532982214e-6;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 1.525272738519386820e-5;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 1.540353044157213033e-4;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 1.333355815343996475e-3;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 9.618129107607002380e-3;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 5.550410866479039455e-2;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 2.402265069591009801e-1;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 6.931471805599456968e-1;
+    HEADWISE_EACH p[i] = p[i] * f[i] + 1.0;
+    HEADWISE_EACH n[i] = (Vec<double>)((IntVec<double>)n[i] << 52);
+    HEADWISE_EACH x[i] = x[i] < lowest ? Vec<double>{} : p[i] * n[i];
+}
+
+#undef HEADWISE_EACH
+
+inline Vec<float> exp(Vec<float> x) {
+    Vec<float> one[1] = {x};
+    exp(one);
+    return one[0];
+}
+inline Vec<double> exp(Vec<double> x) {
+    Vec<double> one[1] = {x};
+    exp(one);
+    return one[0];
 }
 
 }  // namespace headwise::HEADWISE_ISA
