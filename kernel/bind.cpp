@@ -213,9 +213,7 @@ void attend(const In& query, const In& key, const MaybeIn& value, const MaybeOut
     const InstructionSet& set = instruction_set(isa);
     const Kernel& kernel = single ? *set.for_float : *set.for_double;
     nb::gil_scoped_release unlocked;
-    std::unique_ptr<char[]> temporary_lse;
-    if ((s.received || s.received_count) && !s.lse) temporary_lse.reset(new char[size_t(rows) * (single ? 4 : 8) + 1]);
-    run(p, kernel, num_threads > 0 ? num_threads : default_threads(), temporary_lse.get());
+    run(p, kernel, num_threads > 0 ? num_threads : default_threads());
 }
 
 // Multiply-adds per second of one thread, measured now for about `seconds`: the ceiling that speed is compared with.

@@ -7,13 +7,16 @@
 
 namespace headwise::HEADWISE_ISA {
 
-constexpr int64_t key_block = 64;       // keys per step: the tile of scores stays in L1
 constexpr int64_t groups_per_step = 4;  // groups that share a block of keys and values while it is in cache
 
 template <class T>
 constexpr int64_t step_vectors = groups_per_step* max_vectors;
+
+// Queries that share a block of keys: in strip mode one group, whose strip then fits the second-level cache.
 template <class T>
-constexpr int64_t step_queries = step_vectors<T>* lanes<T>;
+int64_t queries_per_step(const Problem& p) {
+    return (p.strip ? 1 : groups_per_step) * max_vectors * lanes<T>;
+}
 
 // All working memory of one task.
 template <class T>
@@ -23,6 +26,8 @@ struct Workspace {
     T* values;             // key_block x d_v: values with what is not finite set to 0 (careful mode only)
     IntVec<T>* visible;    // key_block x N (careful mode only)
     Pool<T> pool;
+    Vec<T>* columns;       // n_k: sums down the columns, one partial sum per lane (strip mode only)
+    IntVec<T>* seen;       // n_k: rows that see the key
     int count = 0;
 };
 
@@ -37,6 +42,8 @@ int64_t lay_out(const Problem& p, int64_t queries, void* scratch, Workspace<T>* 
     to.tile = c.take<Vec<T>>(key_block * max_vectors);
     to.values = c.take<T>(p.output && p.masked() ? key_block * p.d_v : 0);
     to.visible = c.take<IntVec<T>>(p.output && p.masked() ? key_block * max_vectors : 0);
+    to.columns = c.take<Vec<T>>(p.strip ? p.n_k : 0);
+    to.seen = c.take<IntVec<T>>(p.column_counts ? p.n_k : 0);
     to.count = 0;
     for (int64_t v = (queries + lanes<T> - 1) / lanes<T>; v > 0;) {
         const int n = next_group(v);
@@ -48,7 +55,7 @@ int64_t lay_out(const Problem& p, int64_t queries, void* scratch, Workspace<T>* 
 
 template <class T>
 int64_t scratch_bytes(const Problem& p) {
-    return lay_out<T>(p, step_queries<T>, nullptr, nullptr);
+    return lay_out<T>(p, queries_per_step<T>(p), nullptr, nullptr);
 }
 
 // O^T += V^T P^T.
@@ -89,22 +96,54 @@ template <class T, int N, int K, bool entropy>
     }
 }
 
+// Rows that see each key, lane by lane (under a mask; else it is known). Lanes behind the last query do not count.
+template <class T, int N>
+void count_visible(const Group<T>& g, int64_t key, int64_t keys, const Vec<T>* s, IntVec<T>* seen) {
+    IntVec<T> used[N];
+    for (int n = 0; n < N; ++n)
+        for (int i = 0; i < lanes<T>; ++i) used[n][i] = n * lanes<T> + i < g.used ? -1 : 0;
+    for (int64_t j = 0; j < keys; ++j)
+        for (int n = 0; n < N; ++n) seen[key + j] -= (s[j * N + n] > splat(minus_infinity<T>)) & used[n];
+}
+
+// All keys seen: the strip's e^{s-ref} become weights, e^{s-m} / l, and are added down the columns.
+template <class T, int N>
+void add_columns(const Group<T>& g, Vec<T>* columns) {
+    for (int64_t key = 0; key < g.end; key += key_block) {
+        Vec<T> factor[N];
+        for (int n = 0; n < N; ++n) {
+            Vec<T> used;
+            for (int i = 0; i < lanes<T>; ++i) used[i] = n * lanes<T> + i < g.used ? T(1) : T(0);
+            const Vec<T> m = g.top[n] == splat(minus_infinity<T>) ? Vec<T>{} : g.top[n];
+            const Vec<T> ref = g.strip_ref[key / key_block * N + n];
+            factor[n] = (used == 0) | (g.total[n] == 0) ? Vec<T>{} : exp(ref - m) / g.total[n];
+        }
+        const int64_t stop = least(key + key_block, g.end);
+        for (int64_t j = key; j < stop; ++j) {
+            Vec<T> sum = columns[j];
+            for (int n = 0; n < N; ++n) sum += g.strip[j * N + n] * factor[n];
+            columns[j] = sum;
+        }
+    }
+}
+
 // One step of the online softmax: keys [key, key + keys) for one group.
 template <class T, int N>
 void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T>& w, Group<T>& g, int64_t key,
           int64_t keys, bool careful) {
     const Statistics& want = p.statistics;
-    Vec<T>* tile = w.tile;
+    Vec<T>* tile = p.strip && !careful ? g.strip + key * N : w.tile;
+    Vec<T> top[N], rescale[N], sums[N];
     if (!masked_scores<T, N>(p, b, h, g, key, keys, tile)) {
-        if (want.pooled) {  // a hidden tile still opens its pooled blocks, empty
+        if (want.pooled || p.strip) {  // a hidden tile still opens its pooled blocks and its part of the strip, empty
             for (int64_t j = 0; j < keys * N; ++j) tile[j] = Vec<T>{};
-            Slots none(Statistics{});
-            watch_weights<T, N>(p, none, b, g, key, keys, tile);
+            for (int n = 0; n < N; ++n) sums[n] = Vec<T>{};
+            for (int n = 0; n < N && p.strip && !careful; ++n) g.strip_ref[key / key_block * N + n] = g.top[n];
+            watch_weights<T, N>(p, Slots(Statistics{}), b, g, key, keys, tile, sums);
         }
         return;
     }
 
-    Vec<T> top[N], rescale[N];
     bool grew = false;
     for (int n = 0; n < N; ++n) {
         Vec<T> m = g.top[n];
@@ -114,6 +153,7 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
     }
     if (want.argmax || want.top_k || want.duplicate_count || want.induction_count)
         watch_scores<T, N>(p, b, g, key, keys, tile, top);
+    if (p.column_counts && !careful) count_visible<T, N>(g, key, keys, tile, w.seen);
     if (careful)
         for (int64_t j = 0; j < keys * N; ++j) w.visible[j] = tile[j] > splat(minus_infinity<T>);
 
@@ -134,6 +174,8 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
         }
         g.total[n] = g.total[n] * rescale[n] + sum;
         g.top[n] = top[n];
+        sums[n] = sum;
+        if (p.strip && !careful) g.strip_ref[key / key_block * N + n] = m;
     }
     if (grew) {
         if (p.output)
@@ -142,7 +184,7 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
         for (int64_t s = 0; s < slot.count; ++s)
             for (int n = 0; n < N; ++n) g.linear[s * N + n] *= rescale[n];
     }
-    if (slot.count || want.pooled) watch_weights<T, N>(p, slot, b, g, key, keys, tile);
+    if (slot.count || want.pooled) watch_weights<T, N>(p, slot, b, g, key, keys, tile, sums);
 
     if (!p.output) return;
     const Operand& value = p.value;
@@ -204,10 +246,12 @@ void run_rows(const Problem& p, const Slots& slot, int64_t b, int64_t h, int64_t
         with_vectors(g.vectors, [&](auto n) {
             constexpr int N = decltype(n)::value;
             write_statistics<T, N>(p, slot, b, h, g, w.pool);
+            if (p.strip) add_columns<T, N>(g, w.columns);
             if (!p.output || write_output<T, N>(p, b, h, g) || !p.masked()) return;
             // Something is not finite. It may be a masked value's NaN times a weight of 0: once more, with care.
             Problem again = p;
             again.statistics = Statistics{};
+            again.strip = false;
             clear<T, N>(again, g);
             for (int64_t key = 0; key < g.end; key += key_block)
                 step<T, N>(again, Slots(again.statistics), b, h, w, g, key, least(key_block, g.end - key), true);
@@ -231,8 +275,21 @@ void forward(const Problem& p, int64_t task, void* scratch) {
         const int64_t pools = (p.n_k + p.statistics.pooled_block - 1) / p.statistics.pooled_block;
         for (int64_t i = 0; i < pools; ++i) w.pool.mass[i] = 0;
     }
-    for (int64_t first = begin; first < end; first += step_queries<T>)
-        run_rows<T>(p, slot, b, h, first, least(step_queries<T>, end - first), scratch, w);
+    if (p.strip)
+        for (int64_t j = 0; j < p.n_k; ++j) w.columns[j] = Vec<T>{};
+    if (p.column_counts)
+        for (int64_t j = 0; j < p.n_k; ++j) w.seen[j] = IntVec<T>{};
+    const int64_t together = queries_per_step<T>(p);
+    for (int64_t first = begin; first < end; first += together)
+        run_rows<T>(p, slot, b, h, first, least(together, end - first), scratch, w);
+    if (!p.strip) return;
+    const int64_t to = (head * chunks + chunk) * p.n_k;
+    for (int64_t j = 0; j < p.n_k; ++j) static_cast<T*>(p.column_sums)[to + j] = sum<T>(w.columns[j]);
+    for (int64_t j = 0; p.column_counts && j < p.n_k; ++j) {
+        int64_t count = 0;
+        for (int i = 0; i < lanes<T>; ++i) count += w.seen[j][i];
+        p.column_counts[to + j] = count;
+    }
 }
 
 }  // namespace headwise::HEADWISE_ISA

@@ -9,6 +9,8 @@
 
 namespace headwise::HEADWISE_ISA {
 
+constexpr int64_t key_block = 64;  // keys per step of the online softmax: the tile of scores stays in L1
+
 // Hands out aligned pieces of scratch; with a null base it only counts, so that size and use cannot disagree.
 struct Carver {
     char* base;
@@ -57,6 +59,8 @@ struct Group {
     int32_t* top_k_index;  // lane x k
     Vec<T>* pooled_sum;    // key blocks x N, sum of e^{s-ref}
     Vec<T>* pooled_ref;    // key blocks x N
+    Vec<T>* strip;         // n_k x N, e^{s-ref} of every key so far (strip mode only)
+    Vec<T>* strip_ref;     // steps x N, the maximum in force at each step
 
     void carve(Carver& c, const Problem& p, int n) {
         const Statistics& s = p.statistics;
@@ -79,6 +83,9 @@ struct Group {
         const int64_t pools = s.pooled ? (p.n_k + s.pooled_block - 1) / s.pooled_block : 0;
         pooled_sum = c.take<Vec<T>>(pools * n);
         pooled_ref = c.take<Vec<T>>(pools * n);
+        const int64_t steps = p.strip ? (p.n_k + key_block - 1) / key_block : 0;
+        strip = c.take<Vec<T>>(steps * key_block * n);
+        strip_ref = c.take<Vec<T>>(steps * n);
     }
 };
 

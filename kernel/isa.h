@@ -8,6 +8,7 @@ namespace headwise::HEADWISE_ISA {
 template <class T>
 constexpr Kernel make_kernel(const char* isa) {
     return {isa,
+            sizeof(T),
             lanes<T>,
             max_vectors * lanes<T>,
             key_block,

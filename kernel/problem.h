@@ -58,6 +58,11 @@ struct Problem {
     void* output = nullptr;  // (B, H, n_q, d_v), C-contiguous; null: statistics only, the value product is skipped
     Statistics statistics;
     int64_t chunk = 0;  // queries per task; set by the driver, changes no result
+    // Strip mode, for sums down the columns in the one pass: each group keeps e^{s-m} of all its keys until its rows are
+    // complete. Every chunk then leaves its own sums in `column_sums` (B, H, chunks, n_k), to be added up in order.
+    bool strip = false;
+    void* column_sums = nullptr;
+    int64_t* column_counts = nullptr;
 
     // Always inlined: each instruction set's unit must keep its own copy.
     [[gnu::always_inline]] int64_t kv_head(int64_t head) const { return head / (heads / kv_heads); }
@@ -69,6 +74,7 @@ struct Problem {
 // or columns (received) of that task, and takes all its working memory from `scratch`.
 struct Kernel {
     const char* isa;
+    int64_t element_bytes;  // of the element type
     int64_t lanes;          // queries per vector
     int64_t group;          // queries of a full register tile
     int64_t key_block;      // keys per step of the online softmax

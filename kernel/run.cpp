@@ -13,6 +13,10 @@ namespace {
 // Below this many multiply-adds waking other threads costs more than they bring.
 constexpr double worth_a_thread = 1e5;
 
+// Strip mode keeps a group's exponentials of all keys; beyond this size they would leave the cache, and a second pass
+// over the keys costs less.
+constexpr int64_t largest_strip = int64_t(4) << 20;
+
 // Working memory of a thread, kept between calls so that the page faults are paid once; released when it is large.
 class Scratch {
   public:
@@ -27,7 +31,7 @@ class Scratch {
         return memory_.get();
     }
     void trim() {
-        if (size_ > (int64_t(4) << 20)) memory_.reset(), size_ = 0;
+        if (size_ > 2 * largest_strip) memory_.reset(), size_ = 0;
     }
 
   private:
@@ -40,29 +44,74 @@ class Scratch {
 
 thread_local Scratch scratch;
 
-}  // namespace
-
+// Queries per task. In strip mode every chunk holds its own column sums, so their number depends on the shape alone.
 int64_t chunk_queries(const Problem& p, const Kernel& k, int threads) {
-    // Large chunks share a block of keys while it is in cache; small ones keep all threads busy to the end.
     const int64_t all_heads = std::max<int64_t>(p.batch * p.heads, 1);
-    const int64_t wanted = threads > 1 ? (4 * threads + all_heads - 1) / all_heads : 1;
-    int64_t chunk = 4 * k.group;
-    while (chunk > k.group && (p.n_q + chunk - 1) / chunk < wanted) chunk -= k.group;
-    // Few queries: split them evenly over whole vectors, so that no task is left with a sliver.
-    const int64_t vectors = (p.n_q + k.lanes - 1) / k.lanes, chunks = (p.n_q + chunk - 1) / chunk;
-    if (chunks > 0 && chunks < 8) chunk = (vectors + chunks - 1) / chunks * k.lanes;
+    int64_t chunk;
+    if (p.strip) {
+        const int64_t chunks = std::clamp<int64_t>(64 / all_heads, 1, 8);
+        chunk = ((p.n_q + chunks - 1) / chunks + k.group - 1) / k.group * k.group;
+    } else {
+        // Large chunks share a block of keys while it is in cache; small ones keep all threads busy to the end.
+        const int64_t wanted = threads > 1 ? (4 * threads + all_heads - 1) / all_heads : 1;
+        chunk = 4 * k.group;
+        while (chunk > k.group && (p.n_q + chunk - 1) / chunk < wanted) chunk -= k.group;
+        // Few queries: split them evenly over whole vectors, so that no task is left with a sliver.
+        const int64_t vectors = (p.n_q + k.lanes - 1) / k.lanes, chunks = (p.n_q + chunk - 1) / chunk;
+        if (chunks > 0 && chunks < 8) chunk = (vectors + chunks - 1) / chunks * k.lanes;
+    }
     if (const int64_t block = p.statistics.pooled ? p.statistics.pooled_block : 0)
         chunk = (chunk + block - 1) / block * block;  // a pooled row block belongs to one task
     return std::max<int64_t>(chunk, 1);
 }
 
-void run(Problem p, const Kernel& k, int threads, void* temporary_lse) {
+// Rows that see each key, where only causality decides.
+void count_rows(const Problem& p) {
+    for (int64_t head = 0; head < p.batch * p.heads; ++head)
+        for (int64_t j = 0; j < p.n_k; ++j)
+            p.statistics.received_count[head * p.n_k + j] =
+                p.causal ? p.n_q - std::clamp<int64_t>(j - p.offset, 0, p.n_q) : p.n_q;
+}
+
+// Adds up what the chunks left, in order.
+template <class T>
+void merge_columns(const Problem& p, const T* parts, T* sums) {
+    for (int64_t head = 0; head < p.batch * p.heads; ++head)
+        for (int64_t j = 0; j < p.n_k; ++j) {
+            T sum = 0;
+            for (int64_t c = 0; c < p.chunks(); ++c) sum += parts[(head * p.chunks() + c) * p.n_k + j];
+            sums[head * p.n_k + j] = sum;
+        }
+}
+
+}  // namespace
+
+void run(Problem p, const Kernel& k, int threads) {
     const double work = double(p.batch) * double(p.heads) * double(p.n_q) * double(p.n_k) * double(p.d_k + p.d_v);
     if (work < worth_a_thread) threads = 1;
-    const bool second_pass = p.statistics.received || p.statistics.received_count;
-    if (second_pass && !p.statistics.lse) p.statistics.lse = temporary_lse;
+    const int64_t all_heads = p.batch * p.heads, width = k.element_bytes;
+    Statistics& s = p.statistics;
+    if (s.received_count && p.mask_kind == MaskKind::none) {
+        count_rows(p);
+        s.received_count = nullptr;
+    }
+    const bool columns = s.received || s.received_count;
+    p.strip = columns && p.n_k * k.group * width <= largest_strip;
     p.chunk = chunk_queries(p, k, threads);
-    const int64_t bytes = k.scratch_bytes(p), all_heads = p.batch * p.heads;
+
+    std::unique_ptr<char[]> sums, lse;
+    std::unique_ptr<int64_t[]> counts;
+    if (p.strip) {
+        const std::size_t parts = std::size_t(all_heads * p.chunks() * p.n_k);
+        sums.reset(new char[parts * std::size_t(width)]);
+        p.column_sums = sums.get();
+        if (s.received_count) counts.reset(new int64_t[parts]), p.column_counts = counts.get();
+    } else if (columns && !s.lse) {
+        lse.reset(new char[std::size_t(all_heads * p.n_q * width)]);
+        s.lse = lse.get();
+    }
+
+    const int64_t bytes = k.scratch_bytes(p);
     const auto pass = [&](int64_t tasks, void (*body)(const Problem&, int64_t, void*)) {
         parallel_for(tasks, threads, [&](int64_t task, int) {
             body(p, task, scratch.get(bytes));
@@ -70,7 +119,13 @@ void run(Problem p, const Kernel& k, int threads, void* temporary_lse) {
         });
     };
     pass(all_heads * p.chunks(), k.forward);
-    if (second_pass) pass(all_heads * ((p.n_k + k.received_keys - 1) / k.received_keys), k.received);
+    if (columns && !p.strip) pass(all_heads * ((p.n_k + k.received_keys - 1) / k.received_keys), k.received);
+    if (!p.strip) return;
+    if (s.received && width == 4)
+        merge_columns(p, static_cast<const float*>(p.column_sums), static_cast<float*>(s.received));
+    else if (s.received)
+        merge_columns(p, static_cast<const double*>(p.column_sums), static_cast<double*>(s.received));
+    if (s.received_count) merge_columns(p, p.column_counts, s.received_count);
 }
 
 }  // namespace headwise

@@ -5,11 +5,7 @@
 
 namespace headwise {
 
-// Queries per task for this problem and thread count.
-int64_t chunk_queries(const Problem&, const Kernel&, int threads);
-
-// Fills every buffer of the problem. `temporary_lse` has room for B * H * n_q numbers of the problem's type when
-// received attention is asked for without lse; else it may be null.
-void run(Problem, const Kernel&, int threads, void* temporary_lse);
+// Fills every buffer of the problem.
+void run(Problem, const Kernel&, int threads);
 
 }  // namespace headwise

@@ -54,10 +54,13 @@ bool masked_scores(const Problem& p, int64_t b, int64_t h, const Group<T>& g, in
     const T* rows = static_cast<const T*>(k.data) + k.batch[b] + p.kv_head(h) * k.head + key * k.row;
     multiply<T, N, false>(rows, k.row, k.col, keys, p.d_k, g.query, s);
 
+    if (p.mask_kind != MaskKind::none && m.row != 0)  // lanes behind the last query have no mask row: they see nothing
+        for (int64_t lane = g.used; lane < L; ++lane)
+            for (int64_t j = 0; j < keys; ++j) reinterpret_cast<T*>(s)[j * L + lane] = minus_infinity<T>;
     if (p.mask_kind == MaskKind::additive) {
         const T* bias = static_cast<const T*>(m.data) + mask_at;
         T* scores = reinterpret_cast<T*>(s);
-        for (int64_t lane = 0; lane < g.used; ++lane)
+        for (int64_t lane = 0; lane < (m.row ? g.used : L); ++lane)
             for (int64_t j = 0; j < keys; ++j) {
                 const T x = bias[lane * m.row + j * m.col];
                 T& to = scores[j * L + lane];

@@ -83,26 +83,44 @@ void watch_scores(const Problem& p, int64_t b, Group<T>& g, int64_t key, int64_t
         }
 }
 
-// After exp: `e` holds e^{s-m} of this tile, and g.linear was rescaled to the same m (g.top).
+// Adds sum e |position - key|. Far from the diagonal all gaps have one sign, and |gap| = |position - first key| -+ j
+// costs one multiply-add; near it, where that difference would cancel, every gap is taken on its own.
+template <class T, int N>
+void add_distance(const Problem& p, Group<T>& g, int64_t key, int64_t keys, const Vec<T>* e, const Vec<T>* sums,
+                  Vec<T>* distance) {
+    const int64_t nearest = g.first + p.offset, farthest = nearest + g.used - 1;
+    const bool left = key + 2 * key_block <= nearest, right = key >= farthest + key_block;
+    for (int n = 0; n < N; ++n) {
+        Vec<T> position;
+        for (int i = 0; i < lanes<T>; ++i) position[i] = T(g.first + least(n * lanes<T> + i, g.used - 1) + p.offset);
+        Vec<T> total{}, j{};
+        if (left || right) {
+            for (int64_t k = 0; k < keys; ++k) {
+                total += e[k * N + n] * j;
+                j += T(1);
+            }
+            const Vec<T> gap = position - T(key);
+            distance[n] += left ? gap * sums[n] - total : total - gap * sums[n];
+        } else {
+            for (int64_t k = 0; k < keys; ++k) {
+                const Vec<T> gap = position - T(key + k);
+                total += e[k * N + n] * (gap < 0 ? -gap : gap);
+            }
+            distance[n] += total;
+        }
+    }
+}
+
+// After exp: `e` holds e^{s-m} of this tile and `sums` its sum over the keys; g.linear was rescaled to the same m (g.top).
 template <class T, int N>
 void watch_weights(const Problem& p, const Slots& slot, int64_t b, Group<T>& g, int64_t key, int64_t keys,
-                   const Vec<T>* e) {
+                   const Vec<T>* e, const Vec<T>* sums) {
     constexpr int64_t L = N * lanes<T>;
     const Statistics& want = p.statistics;
     if (slot.sink >= 0)
         for (int64_t j = 0; j < least(keys, want.sink_keys - key); ++j)
             for (int n = 0; n < N; ++n) g.linear[slot.sink * N + n] += e[j * N + n];
-    if (slot.distance >= 0)
-        for (int n = 0; n < N; ++n) {
-            Vec<T> position, sum{};
-            for (int i = 0; i < lanes<T>; ++i)
-                position[i] = T(g.first + least(n * lanes<T> + i, g.used - 1) + p.offset);
-            for (int64_t j = 0; j < keys; ++j) {
-                const Vec<T> gap = position - T(key + j);
-                sum += e[j * N + n] * (gap < 0 ? -gap : gap);
-            }
-            g.linear[slot.distance * N + n] += sum;
-        }
+    if (slot.distance >= 0) add_distance<T, N>(p, g, key, keys, e, sums, g.linear + slot.distance * N);
     if (slot.duplicate >= 0 || slot.induction >= 0)
         for (int64_t j = 0; j < keys; ++j) {
             const Tokens<T> t = tokens_at<T>(p, b, key + j);
@@ -140,7 +158,10 @@ void watch_weights(const Problem& p, const Slots& slot, int64_t b, Group<T>& g, 
                 const Vec<T> top = g.top[n] == splat(minus_infinity<T>) ? Vec<T>{} : g.top[n];
                 sum = begun ? sum * exp(ref - top) : Vec<T>{};
                 ref = top;
-                for (int64_t i = j; i < stop; ++i) sum += e[i * N + n];
+                if (stop - j == keys)
+                    sum += sums[n];
+                else
+                    for (int64_t i = j; i < stop; ++i) sum += e[i * N + n];
             }
             j = stop;
         }
