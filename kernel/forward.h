@@ -175,7 +175,7 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
         g.total[n] = g.total[n] * rescale[n] + sum;
         g.top[n] = top[n];
         sums[n] = sum;
-        if (p.strip && !careful) g.strip_ref[key / key_block * N + n] = m;
+        if (p.strip && !careful) g.strip_ref[key / key_block * N + n] = top[n];  // -inf: nothing seen, factor 0
     }
     if (grew) {
         if (p.output)

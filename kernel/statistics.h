@@ -157,7 +157,7 @@ void watch_weights(const Problem& p, const Slots& slot, int64_t b, Group<T>& g, 
                 Vec<T>& ref = g.pooled_ref[pool * N + n];
                 const Vec<T> top = g.top[n] == splat(minus_infinity<T>) ? Vec<T>{} : g.top[n];
                 sum = begun ? sum * exp(ref - top) : Vec<T>{};
-                ref = top;
+                ref = g.top[n];  // -inf while the row has seen nothing: its empty sum then stays 0
                 if (stop - j == keys)
                     sum += sums[n];
                 else
