@@ -80,6 +80,24 @@ std::vector<int64_t> gather(const In& a, int64_t batch, int64_t n, const char* n
     return all;
 }
 
+// One number per batch entry (or per batch entry and head, or per head ...), as contiguous doubles.
+std::vector<double> numbers(const In& a, int64_t count, const char* name) {
+    require(a.dtype() == nb::dtype<double>() && int64_t(a.size()) == count, name);
+    std::vector<double> all;
+    all.reserve(size_t(count));
+    for (int64_t at : batch_offsets(a, 0)) all.push_back(static_cast<const double*>(a.data())[at]);
+    return all;
+}
+
+// The same for whole numbers.
+std::vector<int64_t> whole_numbers(const In& a, int64_t count, const char* name) {
+    require(a.dtype() == nb::dtype<int64_t>() && int64_t(a.size()) == count, name);
+    std::vector<int64_t> all;
+    all.reserve(size_t(count));
+    for (int64_t at : batch_offsets(a, 0)) all.push_back(static_cast<const int64_t*>(a.data())[at]);
+    return all;
+}
+
 // Token ids of any size, renumbered to 32 bits; equal stays equal and unequal stays unequal.
 void renumber(const std::vector<int64_t>& keys, const std::vector<int64_t>& queries, std::vector<int32_t>& key_tokens,
               std::vector<int32_t>& query_tokens) {
@@ -110,7 +128,12 @@ const Kernel& kernel_for(const std::string& isa, const std::string& dtype) {
 
 void attend(const In& query, const In& key, const MaybeIn& value, const MaybeOut& output, const MaybeIn& mask,
             double scale, bool is_causal, int64_t query_offset, const std::string& isa, int num_threads,
+            const MaybeIn& bias, const MaybeIn& query_offsets, int64_t window_left, int64_t window_right,
+            const MaybeIn& query_lengths, const MaybeIn& kv_lengths, const MaybeIn& query_segments,
+            const MaybeIn& key_segments, double softcap, const MaybeIn& alibi_slopes, const MaybeIn& sinks,
+            const MaybeIn& head_mask, double dropout_p, uint64_t seed,
             const MaybeOut& lse, const MaybeOut& max_weight, const MaybeOut& argmax, const MaybeOut& entropy,
+            const MaybeOut& sum_squares, const MaybeOut& sink_logit_mass, const MaybeOut& distance_histogram,
             const MaybeOut& top_k_index, const MaybeOut& top_k_weight, const MaybeOut& sink_mass, int64_t sink_keys,
             const MaybeOut& distance, const MaybeIn& offsets, const MaybeOut& offset_mass, const MaybeIn& key_tokens,
             const MaybeIn& query_tokens, const MaybeOut& duplicate, const MaybeOut& induction,
@@ -123,7 +146,7 @@ void attend(const In& query, const In& key, const MaybeIn& value, const MaybeOut
     require(key.dtype() == type && (!value || value->dtype() == type), "query, key and value must share a dtype");
 
     Problem p;
-    std::vector<int64_t> query_at, key_at, value_at, mask_at;
+    std::vector<int64_t> query_at, key_at, value_at, mask_at, bias_at;
     p.query = operand(query, query_at);
     p.key = operand(key, key_at);
     p.batch = int64_t(query_at.size());
@@ -152,9 +175,55 @@ void attend(const In& query, const In& key, const MaybeIn& value, const MaybeOut
         require(mask->dtype() == nb::dtype<bool>() || mask->dtype() == type, "mask must be bool or of query's dtype");
         p.mask_kind = mask->dtype() == nb::dtype<bool>() ? MaskKind::boolean : MaskKind::additive;
     }
+    if (bias) {
+        p.bias = operand(*bias, bias_at);
+        require(int64_t(bias_at.size()) == p.batch && axis(*bias, 3) == p.heads && axis(*bias, 2) == p.n_q &&
+                    axis(*bias, 1) == p.n_k && bias->dtype() == type,
+                "bias does not fit");
+        static const double nowhere = 0;  // an empty one may have no address
+        if (!p.bias.data) p.bias.data = &nowhere;
+    }
     p.scale = scale;
     p.causal = is_causal;
-    p.offset = query_offset;
+    p.window_left = window_left;
+    p.window_right = window_right;
+    p.softcap = softcap;
+    p.dropout = dropout_p;
+    p.seed = seed;
+    std::vector<int64_t> positions(size_t(p.batch), query_offset), query_ends, key_ends;
+    if (query_offsets) positions = whole_numbers(*query_offsets, p.batch, "query_offsets do not fit");
+    p.offsets = positions.data();
+    const auto lengths = [&](const MaybeIn& given, std::vector<int64_t>& kept, int64_t most, const char* name) {
+        if (!given) return static_cast<const int64_t*>(nullptr);
+        kept = whole_numbers(*given, p.batch, name);
+        for (int64_t length : kept) require(length >= 0 && length <= most, name);
+        return static_cast<const int64_t*>(kept.data());
+    };
+    p.query_lengths = lengths(query_lengths, query_ends, p.n_q, "query_lengths do not fit");
+    p.kv_lengths = lengths(kv_lengths, key_ends, p.n_k, "kv_lengths do not fit");
+    std::vector<int32_t> query_groups, key_groups;
+    if (query_segments || key_segments) {
+        require(query_segments && key_segments, "query_segments and key_segments go together");
+        renumber(gather(*key_segments, p.batch, p.n_k, "key_segments do not fit"),
+                 gather(*query_segments, p.batch, p.n_q, "query_segments do not fit"), key_groups, query_groups);
+        static const int32_t nothing = 0;
+        p.key_segments = key_groups.empty() ? &nothing : key_groups.data();
+        p.query_segments = query_groups.empty() ? &nothing : query_groups.data();
+    }
+    std::vector<double> slopes, sink_logits, factors;
+    if (alibi_slopes) {
+        slopes = numbers(*alibi_slopes, p.batch * p.heads, "alibi_slopes do not fit");
+        p.alibi_slopes = slopes.data();
+    }
+    if (sinks && sinks->size() > 0) {
+        p.n_sinks = int64_t(sinks->size()) / p.heads;
+        sink_logits = numbers(*sinks, p.heads * p.n_sinks, "sinks do not fit");
+        p.sinks = sink_logits.data();
+    }
+    if (head_mask) {
+        factors = numbers(*head_mask, p.batch * p.heads, "head_mask does not fit");
+        p.head_mask = factors.data();
+    }
 
     Statistics& s = p.statistics;
     const int64_t rows = p.batch * p.heads * p.n_q, columns = p.batch * p.heads * p.n_k;
@@ -167,6 +236,15 @@ void attend(const In& query, const In& key, const MaybeIn& value, const MaybeOut
         s.top_k = int64_t(top_k_index->shape(top_k_index->ndim() - 1));
         s.top_k_index = integers(top_k_index, rows * s.top_k, "top_k_index does not fit");
         s.top_k_weight = buffer(top_k_weight, type, rows * s.top_k, "top_k_weight does not fit");
+    }
+    s.sum_squares = buffer(sum_squares, type, rows, "sum_squares does not fit");
+    s.sink_logit_mass = buffer(sink_logit_mass, type, rows, "sink_logit_mass does not fit");
+    if (distance_histogram) {
+        require(distance_histogram->ndim() > 0, "distance_histogram needs an axis of buckets");
+        s.n_buckets = int64_t(distance_histogram->shape(distance_histogram->ndim() - 1));
+        require(s.n_buckets > 0, "distance_histogram needs a bucket");
+        s.distance_histogram =
+            buffer(distance_histogram, type, p.batch * p.heads * s.n_buckets, "distance_histogram does not fit");
     }
     s.sink_keys = sink_keys;
     s.sink_mass = buffer(sink_mass, type, rows, "sink_mass does not fit");
@@ -242,9 +320,17 @@ NB_MODULE(_core, m) {
     m.def("attend", &attend, nb::arg("query").noconvert(), nb::arg("key").noconvert(),
           nb::arg("value").noconvert().none(), nb::arg("output").noconvert().none(), nb::arg("mask").noconvert().none(),
           nb::kw_only(), nb::arg("scale"), nb::arg("is_causal"), nb::arg("query_offset"), nb::arg("isa") = "",
-          nb::arg("num_threads") = 0, nb::arg("lse").noconvert() = nb::none(),
+          nb::arg("num_threads") = 0, nb::arg("bias").noconvert() = nb::none(),
+          nb::arg("query_offsets").noconvert() = nb::none(), nb::arg("window_left") = -1, nb::arg("window_right") = -1,
+          nb::arg("query_lengths").noconvert() = nb::none(), nb::arg("kv_lengths").noconvert() = nb::none(),
+          nb::arg("query_segments").noconvert() = nb::none(), nb::arg("key_segments").noconvert() = nb::none(),
+          nb::arg("softcap") = 0.0, nb::arg("alibi_slopes").noconvert() = nb::none(),
+          nb::arg("sinks").noconvert() = nb::none(), nb::arg("head_mask").noconvert() = nb::none(),
+          nb::arg("dropout_p") = 0.0, nb::arg("seed") = 0, nb::arg("lse").noconvert() = nb::none(),
           nb::arg("max_weight").noconvert() = nb::none(), nb::arg("argmax").noconvert() = nb::none(),
-          nb::arg("entropy").noconvert() = nb::none(), nb::arg("top_k_index").noconvert() = nb::none(),
+          nb::arg("entropy").noconvert() = nb::none(), nb::arg("sum_squares").noconvert() = nb::none(),
+          nb::arg("sink_logit_mass").noconvert() = nb::none(),
+          nb::arg("distance_histogram").noconvert() = nb::none(), nb::arg("top_k_index").noconvert() = nb::none(),
           nb::arg("top_k_weight").noconvert() = nb::none(), nb::arg("sink_mass").noconvert() = nb::none(),
           nb::arg("sink_keys") = 0, nb::arg("distance").noconvert() = nb::none(),
           nb::arg("offsets").noconvert() = nb::none(), nb::arg("offset_mass").noconvert() = nb::none(),
@@ -264,6 +350,7 @@ NB_MODULE(_core, m) {
         const Kernel& k = kernel_for(isa, dtype);
         return std::tuple(k.lanes, k.group, k.key_block);
     }, nb::arg("isa"), nb::arg("dtype"), "(queries per vector, queries per register tile, keys per step).");
+    m.attr("largest_strip") = largest_strip;
     m.def("default_threads", &default_threads, "Processors that affinity and control-group quota leave to this process.");
     m.def("fma_rate", &fma_rate, nb::arg("isa") = "", nb::arg("seconds") = 0.2,
           "Float32 multiply-adds per second of one thread, measured now.");

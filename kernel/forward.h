@@ -3,6 +3,7 @@
 // Versions tried are listed here with what they gave; see benchmarks/ for how to measure.
 #pragma once
 
+#include "dropout.h"
 #include "statistics.h"
 
 namespace headwise::HEADWISE_ISA {
@@ -109,16 +110,16 @@ void count_visible(const Group<T>& g, int64_t key, int64_t keys, const Vec<T>* s
 // All keys seen: the strip's e^{s-ref} become weights, e^{s-m} / l, and are added down the columns.
 template <class T, int N>
 void add_columns(const Group<T>& g, Vec<T>* columns) {
-    for (int64_t key = 0; key < g.end; key += key_block) {
+    for (int64_t key = g.any.from / key_block * key_block; key < g.any.until; key += key_block) {
         Vec<T> factor[N];
         for (int n = 0; n < N; ++n) {
             Vec<T> used;
             for (int i = 0; i < lanes<T>; ++i) used[i] = n * lanes<T> + i < g.used ? T(1) : T(0);
             const Vec<T> m = g.top[n] == splat(minus_infinity<T>) ? Vec<T>{} : g.top[n];
             const Vec<T> ref = g.strip_ref[key / key_block * N + n];
-            factor[n] = (used == 0) | (g.total[n] == 0) ? Vec<T>{} : exp(ref - m) / g.total[n];
+            factor[n] = (used == 0) | (g.share[n] == 0) ? Vec<T>{} : exp(ref - m) / g.total[n];
         }
-        const int64_t stop = least(key + key_block, g.end);
+        const int64_t stop = least(key + key_block, g.any.until);
         for (int64_t j = key; j < stop; ++j) {
             Vec<T> sum = columns[j];
             for (int n = 0; n < N; ++n) sum += g.strip[j * N + n] * factor[n];
@@ -172,6 +173,11 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
             for (; j + 4 <= keys; j += 4) exponentials<T, N, 4, false>(tile + j * N + n, m, sum, weighted);
             for (; j < keys; ++j) exponentials<T, N, 1, false>(tile + j * N + n, m, sum, weighted);
         }
+        if (want.sum_squares) {
+            Vec<T> more{};
+            for (int64_t k = 0; k < keys; ++k) more += tile[k * N + n] * tile[k * N + n];
+            g.squares[n] = g.squares[n] * (rescale[n] * rescale[n]) + more;
+        }
         g.total[n] = g.total[n] * rescale[n] + sum;
         g.top[n] = top[n];
         sums[n] = sum;
@@ -187,6 +193,10 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
     if (slot.count || want.pooled) watch_weights<T, N>(p, slot, b, g, key, keys, tile, sums);
 
     if (!p.output) return;
+    if (p.dropout > 0) {  // after every statistic: those describe the weights before dropout
+        drop<T, N>(p, b, h, g, key, keys, tile, w.tile);
+        tile = w.tile;
+    }
     const Operand& value = p.value;
     const T* v = static_cast<const T*>(value.data) + value.batch[b] + p.kv_head(h) * value.head + key * value.row;
     if (careful)
@@ -195,14 +205,49 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
         add_values<T, N>(p, v, g, keys, tile);
 }
 
+// All keys seen: the sink logits join the denominator, as keys without a value would.
+template <class T, int N>
+void close(const Problem& p, int64_t h, Group<T>& g) {
+    for (int n = 0; n < N; ++n) {
+        g.share[n] = g.total[n];
+        g.best[n] = splat(T(1));
+    }
+    if (p.n_sinks == 0) return;
+    const double* sinks = p.sinks + h * p.n_sinks;
+    Vec<T> rescale[N];
+    for (int n = 0; n < N; ++n) {
+        Vec<T> m = g.top[n];
+        for (int64_t k = 0; k < p.n_sinks; ++k) m = T(sinks[k]) > m ? splat(T(sinks[k])) : m;
+        const Vec<T> at = m == splat(minus_infinity<T>) ? Vec<T>{} : m;
+        rescale[n] = exp(g.top[n] - at);
+        const Vec<T> drop = g.total[n] == 0 ? Vec<T>{} : g.top[n] - at;
+        g.entropy[n] = rescale[n] * (g.entropy[n] + drop * g.total[n]);
+        g.squares[n] *= rescale[n] * rescale[n];
+        // A row whose keys all underflow against a sink still saw them: its share stays above 0.
+        constexpr T smallest = sizeof(T) == 4 ? T(1.17549435e-38f) : T(2.2250738585072014e-308);
+        const Vec<T> kept = g.total[n] * rescale[n];
+        g.share[n] = g.total[n] == 0 ? Vec<T>{} : kept < smallest ? splat(smallest) : kept;
+        g.best[n] = rescale[n];
+        g.total[n] = kept;
+        for (int64_t k = 0; k < p.n_sinks; ++k) g.total[n] += exp(T(sinks[k]) - at);
+        g.top[n] = m;
+    }
+    if (p.output)
+        for (int64_t c = 0; c < p.d_v; ++c)
+            for (int n = 0; n < N; ++n) g.out[c * N + n] *= rescale[n];
+    for (int64_t s = 0; s < Slots(p.statistics).count; ++s)
+        for (int n = 0; n < N; ++n) g.linear[s * N + n] *= rescale[n];
+}
+
 // Divides by l and writes the rows of the output. Returns false when a number is not finite.
 template <class T, int N>
 bool write_output(const Problem& p, int64_t b, int64_t h, const Group<T>& g) {
     constexpr int64_t L = N * lanes<T>;
+    const T factor = p.head_mask ? T(p.head_mask[b * p.heads + h]) : T(1);
     for (int n = 0; n < N; ++n) {
-        const Vec<T> inverse = g.total[n] == 0 ? Vec<T>{} : 1 / g.total[n];  // a row that sees no key: output 0
-        for (int64_t c = 0; c < p.d_v; ++c)
-            g.out[c * N + n] = g.total[n] == 0 ? Vec<T>{} : g.out[c * N + n] * inverse;
+        const Vec<T> inverse = factor / g.total[n];
+        for (int64_t c = 0; c < p.d_v; ++c)  // a row that sees no key: output 0
+            g.out[c * N + n] = g.share[n] == 0 ? Vec<T>{} : g.out[c * N + n] * inverse;
     }
     T* to = static_cast<T*>(p.output) + ((b * p.heads + h) * p.n_q + g.first) * p.d_v;
     const T* from = reinterpret_cast<const T*>(g.out);
@@ -221,7 +266,7 @@ template <class T>
 void run_rows(const Problem& p, const Slots& slot, int64_t b, int64_t h, int64_t first, int64_t queries, void* scratch,
               Workspace<T>& w) {
     lay_out<T>(p, queries, scratch, &w);
-    int64_t at = first, end = 0;
+    int64_t at = first, begin = p.n_k, end = 0;
     for (int i = 0; i < w.count; ++i) {
         Group<T>& g = w.groups[i];
         with_vectors(g.vectors, [&](auto n) {
@@ -230,13 +275,15 @@ void run_rows(const Problem& p, const Slots& slot, int64_t b, int64_t h, int64_t
             clear<T, N>(p, g);
         });
         at += g.used;
-        end = most(end, g.end);
+        if (g.any.until > g.any.from) begin = least(begin, g.any.from);
+        end = most(end, g.any.until);
     }
-    for (int64_t key = 0; key < end; key += key_block)
+    // Steps start at multiples of key_block whatever the rows see, so that a row's bits do not depend on its neighbours.
+    for (int64_t key = begin / key_block * key_block; key < end; key += key_block)
         for (int i = 0; i < w.count; ++i) {
             Group<T>& g = w.groups[i];
-            const int64_t keys = least(key_block, g.end - key);
-            if (keys <= 0) continue;
+            const int64_t keys = least(key_block, g.any.until - key);
+            if (keys <= 0 || key + keys <= g.any.from) continue;
             with_vectors(g.vectors, [&](auto n) {
                 step<T, decltype(n)::value>(p, slot, b, h, w, g, key, keys, false);
             });
@@ -245,6 +292,7 @@ void run_rows(const Problem& p, const Slots& slot, int64_t b, int64_t h, int64_t
         Group<T>& g = w.groups[i];
         with_vectors(g.vectors, [&](auto n) {
             constexpr int N = decltype(n)::value;
+            close<T, N>(p, h, g);
             write_statistics<T, N>(p, slot, b, h, g, w.pool);
             if (p.strip) add_columns<T, N>(g, w.columns);
             if (!p.output || write_output<T, N>(p, b, h, g) || !p.masked()) return;
@@ -253,8 +301,9 @@ void run_rows(const Problem& p, const Slots& slot, int64_t b, int64_t h, int64_t
             again.statistics = Statistics{};
             again.strip = false;
             clear<T, N>(again, g);
-            for (int64_t key = 0; key < g.end; key += key_block)
-                step<T, N>(again, Slots(again.statistics), b, h, w, g, key, least(key_block, g.end - key), true);
+            for (int64_t key = g.any.from / key_block * key_block; key < g.any.until; key += key_block)
+                step<T, N>(again, Slots(again.statistics), b, h, w, g, key, least(key_block, g.any.until - key), true);
+            close<T, N>(again, h, g);
             write_output<T, N>(again, b, h, g);
         });
     }

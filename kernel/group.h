@@ -25,7 +25,8 @@ struct Carver {
 
 // Which linear terms (sum of e^{s-m} times something) ride along, and where each stands among them.
 struct Slots {
-    int64_t sink = -1, distance = -1, duplicate = -1, induction = -1, offsets = -1, segments = -1, count = 0;
+    int64_t sink = -1, distance = -1, duplicate = -1, induction = -1, offsets = -1, segments = -1, buckets = -1;
+    int64_t count = 0;
     explicit Slots(const Statistics& s) {
         if (s.sink_mass) sink = count++;
         if (s.distance) distance = count++;
@@ -33,6 +34,7 @@ struct Slots {
         if (s.induction) induction = count++;
         if (s.offset_mass) offsets = count, count += s.n_offsets;
         if (s.segment_mass) segments = count, count += s.n_classes;
+        if (s.distance_rows) buckets = count, count += s.n_buckets;
     }
 };
 
@@ -41,15 +43,23 @@ struct Group {
     int64_t first = 0;  // first query
     int64_t used = 0;   // queries in use; the lanes behind them compute on zeros and are never written out
     int vectors = 0;    // N
-    int64_t end = 0;    // keys [0, end) are causally visible to some row
-    int64_t open = 0;   // keys [0, open) are causally visible to every row
+    Range any{0, 0};    // keys outside are hidden from every row, by position or length
+    Range every{0, 0};  // keys inside are hidden from no row, by position or length
+    int32_t low_segment = 0, high_segment = 0;
     Vec<T>* query;      // d_k x N, scaled
     Vec<T>* out;        // d_v x N, sum of e^{s-m} v
     Vec<T>* top;        // N, running maximum m
-    Vec<T>* total;      // N, sum of e^{s-m}
+    Vec<T>* total;      // N, sum of e^{s-m}; at the end with the sink logits
+    Vec<T>* share;      // N, at the end: the keys' part of the total; 0 = a row that saw none
+    Vec<T>* best;       // N, at the end: e^{largest key score - m}
+    Vec<T>* squares;    // N, sum of e^{2(s-m)}
     Vec<T>* entropy;    // N, sum of e^{s-m} (s-m)
     Vec<T>* linear;     // slots x N
     IntVec<T>* position;   // N, position among the keys, clamped to [-1, n_k]
+    IntVec<T>* from;       // N, visible range of keys
+    IntVec<T>* until;      // N
+    IntVec<T>* segment;    // N, segment of the query
+    Vec<T>* place;         // N, position as a number, not clamped
     IntVec<T>* tokens;     // N, token of the query
     IntVec<T>* duplicates; // N, possible matches seen
     IntVec<T>* inductions; // N
@@ -70,9 +80,16 @@ struct Group {
         out = c.take<Vec<T>>(p.output ? p.d_v * n : 0);
         top = c.take<Vec<T>>(n);
         total = c.take<Vec<T>>(n);
+        share = c.take<Vec<T>>(n);
+        best = c.take<Vec<T>>(n);
+        squares = c.take<Vec<T>>(n);
         entropy = c.take<Vec<T>>(n);
         linear = c.take<Vec<T>>(Slots(s).count * n);
         position = c.take<IntVec<T>>(n);
+        from = c.take<IntVec<T>>(n);
+        until = c.take<IntVec<T>>(n);
+        segment = c.take<IntVec<T>>(n);
+        place = c.take<Vec<T>>(n);
         tokens = c.take<IntVec<T>>(n);
         duplicates = c.take<IntVec<T>>(n);
         inductions = c.take<IntVec<T>>(n);
@@ -95,7 +112,7 @@ void clear(const Problem& p, Group<T>& g) {
     const Statistics& s = p.statistics;
     for (int n = 0; n < N; ++n) {
         g.top[n] = splat(minus_infinity<T>);
-        g.total[n] = g.entropy[n] = Vec<T>{};
+        g.total[n] = g.entropy[n] = g.squares[n] = Vec<T>{};
         g.duplicates[n] = g.inductions[n] = IntVec<T>{};
         g.top_k_least[n] = splat(minus_infinity<T>);
     }
@@ -127,17 +144,29 @@ void load(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t used, G
         else
             for (int64_t c = 0; c < p.d_k; ++c) to[c * L + lane] = 0;
     }
-    const auto clamp = [&](int64_t j) { return least(most(j, -1), p.n_k); };
-    for (int64_t lane = 0; lane < L; ++lane) {
-        const int64_t i = first + least(lane, used - 1);
-        g.position[lane / lanes<T>][lane % lanes<T>] = typename Lane<T>::Int(clamp(i + p.offset));
-        if (p.statistics.query_tokens)
-            g.tokens[lane / lanes<T>][lane % lanes<T>] = p.statistics.query_tokens[b * p.n_q + i];
-    }
+    using I = typename Lane<T>::Int;
     g.first = first;
     g.used = used;
-    g.open = p.causal ? least(clamp(first + p.offset) + 1, p.n_k) : p.n_k;
-    g.end = p.causal ? least(clamp(first + used - 1 + p.offset) + 1, p.n_k) : p.n_k;
+    g.any = {p.n_k, 0};
+    g.every = {0, p.n_k};
+    for (int64_t lane = 0; lane < L; ++lane) {  // the lanes behind the last query repeat it
+        const int64_t i = first + least(lane, used - 1), at = p.position(b, i), n = lane / lanes<T>, k = lane % lanes<T>;
+        const Range r = p.range(b, i);
+        g.position[n][k] = I(least(most(at, -1), p.n_k));
+        g.place[n][k] = T(at);
+        g.from[n][k] = I(r.from);
+        g.until[n][k] = I(r.until);
+        if (r.from < r.until) g.any = {least(g.any.from, r.from), most(g.any.until, r.until)};
+        g.every = {most(g.every.from, r.from), least(g.every.until, r.until)};
+        if (p.statistics.query_tokens) g.tokens[n][k] = p.statistics.query_tokens[b * p.n_q + i];
+        if (p.query_segments) {
+            const int32_t segment = p.query_segments[b * p.n_q + i];
+            g.segment[n][k] = segment;
+            g.low_segment = lane == 0 || segment < g.low_segment ? segment : g.low_segment;
+            g.high_segment = lane == 0 || segment > g.high_segment ? segment : g.high_segment;
+        }
+    }
+    if (g.any.from >= g.any.until) g.any = {0, 0};
 }
 
 // How many of the remaining vectors the next group takes: full groups, and no thin one at the end where two halves do.

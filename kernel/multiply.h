@@ -26,7 +26,7 @@ inline void multiply_tile(const T* a, int64_t row, int64_t step, int64_t depth, 
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-        for (int n = 0; n < N; ++n) acc[r][n] = accumulate ? c[r * N + n] : Vec<T>{};
+        for (int n = 0; n < N; ++n) acc[r][n] = Vec<T>{};
     for (int64_t k = 0; k < depth; ++k) {
         Vec<T> bk[N];
 #pragma GCC unroll 4
@@ -42,7 +42,9 @@ inline void multiply_tile(const T* a, int64_t row, int64_t step, int64_t depth, 
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-        for (int n = 0; n < N; ++n) c[r * N + n] = acc[r][n];
+        for (int n = 0; n < N; ++n)
+            // Each block is summed on its own and then added: rounding grows with the blocks, not with the keys.
+            c[r * N + n] = accumulate ? c[r * N + n] + acc[r][n] : acc[r][n];
 }
 
 template <class T, int R, int N, bool accumulate>

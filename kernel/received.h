@@ -33,8 +33,8 @@ void add_rows(const Problem& p, int64_t b, int64_t h, Group<T>& g, int64_t first
             lse[n][i] = live ? rows[lane] : -minus_infinity<T>;  // e^{s - inf} = 0: not a row, or one that sees nothing
             in_use[n][i] = live ? -1 : 0;
         }
-    for (int64_t key = first_key; key < least(last_key, g.end); key += key_block) {
-        const int64_t keys = least(key_block, least(last_key, g.end) - key);
+    for (int64_t key = first_key; key < least(last_key, g.any.until); key += key_block) {
+        const int64_t keys = least(key_block, least(last_key, g.any.until) - key);
         if (!masked_scores<T, N>(p, b, h, g, key, keys, tile)) continue;
         for (int64_t j = 0; j < keys; ++j) {
             Vec<T> sum{};
@@ -63,7 +63,8 @@ void received(const Problem& p, int64_t task, void* scratch) {
         with_vectors(next_group(vectors), [&](auto n) {
             constexpr int N = decltype(n)::value;
             load<T, N>(p, b, h, first, least(p.n_q - first, N * lanes<T>), g);
-            if (g.end > first_key) add_rows<T, N>(p, b, h, g, first_key, last_key, tile, sums, seen);
+            if (g.any.until > first_key && g.any.from < last_key)
+                add_rows<T, N>(p, b, h, g, first_key, last_key, tile, sums, seen);
         });
         first += g.used;
     }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <new>
+#include <vector>
 
 #include "threads.h"
 
@@ -12,10 +14,6 @@ namespace {
 
 // Below this many multiply-adds waking other threads costs more than they bring.
 constexpr double worth_a_thread = 1e5;
-
-// Strip mode keeps a group's exponentials of all keys; beyond this size they would leave the cache, and a second pass
-// over the keys costs less.
-constexpr int64_t largest_strip = int64_t(4) << 20;
 
 // Working memory of a thread, kept between calls so that the page faults are paid once; released when it is large.
 class Scratch {
@@ -65,12 +63,39 @@ int64_t chunk_queries(const Problem& p, const Kernel& k, int threads) {
     return std::max<int64_t>(chunk, 1);
 }
 
-// Rows that see each key, where only causality decides.
+// Rows that see each key, where only positions and lengths decide: each row opens its range and closes it again.
 void count_rows(const Problem& p) {
+    for (int64_t b = 0; b < p.batch; ++b) {
+        std::vector<int64_t> change(std::size_t(p.n_k + 1), 0);
+        for (int64_t i = 0; i < p.n_q; ++i) {
+            const Range r = p.range(b, i);
+            ++change[std::size_t(r.from)];
+            --change[std::size_t(r.until)];
+        }
+        int64_t seen = 0;
+        for (int64_t j = 0; j < p.n_k; ++j) {
+            seen += change[std::size_t(j)];
+            for (int64_t h = 0; h < p.heads; ++h) p.statistics.received_count[(b * p.heads + h) * p.n_k + j] = seen;
+        }
+    }
+}
+
+// Mean over the rows of each head that see a key; the rows' own masses stand in `rows`, negative where a row saw none.
+template <class T>
+void average_buckets(const Problem& p, const T* rows, T* histogram) {
+    const int64_t buckets = p.statistics.n_buckets;
     for (int64_t head = 0; head < p.batch * p.heads; ++head)
-        for (int64_t j = 0; j < p.n_k; ++j)
-            p.statistics.received_count[head * p.n_k + j] =
-                p.causal ? p.n_q - std::clamp<int64_t>(j - p.offset, 0, p.n_q) : p.n_q;
+        for (int64_t i = 0; i < buckets; ++i) {
+            double sum = 0;
+            int64_t count = 0;
+            for (int64_t row = head * p.n_q; row < (head + 1) * p.n_q; ++row) {
+                const T mass = rows[row * buckets + i];
+                if (mass < 0) continue;
+                sum += double(mass);
+                ++count;
+            }
+            histogram[head * buckets + i] = count ? T(sum / double(count)) : std::numeric_limits<T>::quiet_NaN();
+        }
 }
 
 // Adds up what the chunks left, in order.
@@ -91,7 +116,7 @@ void run(Problem p, const Kernel& k, int threads) {
     if (work < worth_a_thread) threads = 1;
     const int64_t all_heads = p.batch * p.heads, width = k.element_bytes;
     Statistics& s = p.statistics;
-    if (s.received_count && p.mask_kind == MaskKind::none) {
+    if (s.received_count && !p.hides_by_number()) {
         count_rows(p);
         s.received_count = nullptr;
     }
@@ -99,7 +124,7 @@ void run(Problem p, const Kernel& k, int threads) {
     p.strip = columns && p.n_k * k.group * width <= largest_strip;
     p.chunk = chunk_queries(p, k, threads);
 
-    std::unique_ptr<char[]> sums, lse;
+    std::unique_ptr<char[]> sums, lse, buckets;
     std::unique_ptr<int64_t[]> counts;
     if (p.strip) {
         const std::size_t parts = std::size_t(all_heads * p.chunks() * p.n_k);
@@ -111,6 +136,11 @@ void run(Problem p, const Kernel& k, int threads) {
         s.lse = lse.get();
     }
 
+    if (s.distance_histogram) {
+        buckets.reset(new char[std::size_t(all_heads * p.n_q * s.n_buckets * width)]);
+        s.distance_rows = buckets.get();
+    }
+
     const int64_t bytes = k.scratch_bytes(p);
     const auto pass = [&](int64_t tasks, void (*body)(const Problem&, int64_t, void*)) {
         parallel_for(tasks, threads, [&](int64_t task, int) {
@@ -120,6 +150,10 @@ void run(Problem p, const Kernel& k, int threads) {
     };
     pass(all_heads * p.chunks(), k.forward);
     if (columns && !p.strip) pass(all_heads * ((p.n_k + k.received_keys - 1) / k.received_keys), k.received);
+    if (s.distance_histogram && width == 4)
+        average_buckets(p, static_cast<const float*>(s.distance_rows), static_cast<float*>(s.distance_histogram));
+    else if (s.distance_histogram)
+        average_buckets(p, static_cast<const double*>(s.distance_rows), static_cast<double*>(s.distance_histogram));
     if (!p.strip) return;
     if (s.received && width == 4)
         merge_columns(p, static_cast<const float*>(p.column_sums), static_cast<float*>(s.received));

@@ -5,6 +5,10 @@
 
 namespace headwise {
 
+// Strip mode keeps a group's exponentials of all keys; beyond this many bytes they would leave the cache, and a second pass
+// over the keys costs less.
+constexpr int64_t largest_strip = int64_t(4) << 20;
+
 // Fills every buffer of the problem.
 void run(Problem, const Kernel&, int threads);
 

@@ -37,54 +37,105 @@ inline Seen classify(const uint8_t* mask, int64_t row, int64_t col, int64_t rows
     return every ? Seen::all : some ? Seen::part : Seen::nothing;
 }
 
-// Scores of keys [key, key + keys) for the group; masked entries are -inf whatever the key holds (selected, never added
-// or multiplied, so NaN in a masked key cannot leak). Returns false, with nothing written, when a mask hides them all.
+// Adds numbers to the scores; -inf hides (selected, so that NaN + -inf never shows).
+template <class T, int N>
+void add_bias(const Operand& bias, int64_t at, const Group<T>& g, int64_t keys, Vec<T>* s) {
+    constexpr int64_t L = N * lanes<T>;
+    const T* from = static_cast<const T*>(bias.data) + at;
+    T* scores = reinterpret_cast<T*>(s);
+    for (int64_t lane = 0; lane < L; ++lane)  // lanes behind the last query take its row: they must not read beyond
+        for (int64_t j = 0; j < keys; ++j) {
+            const T x = from[least(lane, g.used - 1) * bias.row + j * bias.col];
+            T& to = scores[j * L + lane];
+            to = x == minus_infinity<T> ? x : to + x;
+        }
+}
+
+// Hides what a boolean mask marks False.
+template <class T, int N>
+void apply_mask(const Operand& mask, int64_t at, const Group<T>& g, int64_t keys, Vec<T>* s) {
+    constexpr int64_t L = N * lanes<T>;
+    const uint8_t* visible = static_cast<const uint8_t*>(mask.data) + at;
+    T* scores = reinterpret_cast<T*>(s);
+    if (mask.row == 0) {
+        for (int64_t j = 0; j < keys; ++j)
+            if (!visible[j * mask.col])
+                for (int n = 0; n < N; ++n) s[j * N + n] = splat(minus_infinity<T>);
+        return;
+    }
+    for (int64_t lane = 0; lane < L; ++lane)
+        for (int64_t j = 0; j < keys; ++j) {
+            T& to = scores[j * L + lane];
+            to = visible[least(lane, g.used - 1) * mask.row + j * mask.col] ? to : minus_infinity<T>;
+        }
+}
+
+// Hides keys of other segments.
+template <class T, int N>
+void apply_segments(const int32_t* segments, const Group<T>& g, int64_t keys, Vec<T>* s) {
+    for (int64_t j = 0; j < keys; ++j) {
+        const IntVec<T> segment = splat<typename Lane<T>::Int>(segments[j]);
+        for (int n = 0; n < N; ++n)
+            s[j * N + n] = g.segment[n] == segment ? s[j * N + n] : splat(minus_infinity<T>);
+    }
+}
+
+// Scores of keys [key, key + keys) for the group: scale, soft cap, bias and ALiBi, then what is hidden becomes -inf
+// whatever the key holds (selected, never added or multiplied, so NaN in a hidden key cannot leak). Returns false, with
+// nothing written, when everything is hidden.
 template <class T, int N>
 bool masked_scores(const Problem& p, int64_t b, int64_t h, const Group<T>& g, int64_t key, int64_t keys, Vec<T>* s) {
-    constexpr int64_t L = N * lanes<T>;
-    const Operand& m = p.mask;
-    const int64_t mask_at = p.mask_kind == MaskKind::none ? 0 : m.batch[b] + h * m.head + g.first * m.row + key * m.col;
+    using I = typename Lane<T>::Int;
+    if (key >= g.any.until || key + keys <= g.any.from) return false;
+    const auto entry = [&](const Operand& m) { return m.batch[b] + h * m.head + g.first * m.row + key * m.col; };
     Seen seen = Seen::all;
     if (p.mask_kind == MaskKind::boolean) {
-        seen = classify(static_cast<const uint8_t*>(m.data) + mask_at, m.row, m.col, g.used, keys);
+        const uint8_t* mask = static_cast<const uint8_t*>(p.mask.data) + entry(p.mask);
+        seen = classify(mask, p.mask.row, p.mask.col, g.used, keys);
         if (seen == Seen::nothing) return false;
+    }
+    const int32_t* segments = p.key_segments ? p.key_segments + b * p.n_k + key : nullptr;
+    if (segments) {
+        int32_t low = segments[0], high = segments[0];
+        for (int64_t j = 1; j < keys; ++j) {
+            low = segments[j] < low ? segments[j] : low;
+            high = segments[j] > high ? segments[j] : high;
+        }
+        if (low > g.high_segment || high < g.low_segment) return false;
+        if (low == high && g.low_segment == g.high_segment) segments = nullptr;  // one and the same
     }
 
     const Operand& k = p.key;
     const T* rows = static_cast<const T*>(k.data) + k.batch[b] + p.kv_head(h) * k.head + key * k.row;
     multiply<T, N, false>(rows, k.row, k.col, keys, p.d_k, g.query, s);
 
-    if (p.mask_kind != MaskKind::none && m.row != 0)  // lanes behind the last query have no mask row: they see nothing
-        for (int64_t lane = g.used; lane < L; ++lane)
-            for (int64_t j = 0; j < keys; ++j) reinterpret_cast<T*>(s)[j * L + lane] = minus_infinity<T>;
-    if (p.mask_kind == MaskKind::additive) {
-        const T* bias = static_cast<const T*>(m.data) + mask_at;
-        T* scores = reinterpret_cast<T*>(s);
-        for (int64_t lane = 0; lane < (m.row ? g.used : L); ++lane)
-            for (int64_t j = 0; j < keys; ++j) {
-                const T x = bias[lane * m.row + j * m.col];
-                T& to = scores[j * L + lane];
-                to = x == minus_infinity<T> ? x : to + x;
+    if (p.softcap > 0) {
+        const T cap = T(p.softcap), inverse = T(1 / p.softcap);
+        for (int64_t i = 0; i < keys * N; ++i) s[i] = cap * tanh(s[i] * inverse);
+    }
+    if (p.bias.data) add_bias<T, N>(p.bias, entry(p.bias), g, keys, s);
+    if (p.mask_kind == MaskKind::additive) add_bias<T, N>(p.mask, entry(p.mask), g, keys, s);
+    if (p.alibi_slopes) {
+        const T slope = T(p.alibi_slopes[b * p.heads + h]);
+        for (int64_t j = 0; j < keys; ++j)
+            for (int n = 0; n < N; ++n) {
+                const Vec<T> gap = g.place[n] - T(key + j);
+                s[j * N + n] -= slope * (gap < 0 ? -gap : gap);
             }
-    } else if (seen == Seen::part) {
-        const uint8_t* visible = static_cast<const uint8_t*>(m.data) + mask_at;
-        T* scores = reinterpret_cast<T*>(s);
-        if (m.row == 0) {
-            for (int64_t j = 0; j < keys; ++j)
-                if (!visible[j * m.col])
-                    for (int n = 0; n < N; ++n) s[j * N + n] = splat(minus_infinity<T>);
-        } else {
-            for (int64_t lane = 0; lane < g.used; ++lane)
-                for (int64_t j = 0; j < keys; ++j) {
-                    T& to = scores[j * L + lane];
-                    to = visible[lane * m.row + j * m.col] ? to : minus_infinity<T>;
-                }
+    }
+    if (seen == Seen::part) apply_mask<T, N>(p.mask, entry(p.mask), g, keys, s);
+    if (segments) apply_segments<T, N>(segments, g, keys, s);
+    // Positions and lengths: most tiles lie inside the range of every row.
+    const auto hide = [&](int64_t begin, int64_t end) {
+        for (int64_t j = begin; j < end; ++j) {
+            const IntVec<T> at = splat<I>(I(key + j));
+            for (int n = 0; n < N; ++n)
+                s[j * N + n] = (at >= g.until[n]) | (at < g.from[n]) ? splat(minus_infinity<T>) : s[j * N + n];
         }
-    }
-    for (int64_t j = most(g.open - key, 0); j < keys; ++j) {  // the causal diagonal
-        const IntVec<T> at = splat<typename Lane<T>::Int>(typename Lane<T>::Int(key + j));
-        for (int n = 0; n < N; ++n) s[j * N + n] = at > g.position[n] ? splat(minus_infinity<T>) : s[j * N + n];
-    }
+    };
+    const int64_t inside = least(most(g.every.from - key, 0), keys);
+    hide(0, inside);
+    hide(most(g.every.until - key, inside), keys);
     return true;
 }
 

@@ -126,4 +126,43 @@ inline Vec<double> exp(Vec<double> x) {
     return one[0];
 }
 
+// tanh, by t = e^{-2|x|} - 1 (taken without cancellation: 2^n f q(f) + (2^n - 1)) as -t / (2 + t) with the sign of x.
+// Relative error of a few ulp everywhere; +-1 at +-infinity, NaN stays NaN.
+inline Vec<float> tanh(Vec<float> x) {
+    const Vec<float> a = x < 0 ? -x : x;
+    const Vec<float> y = (a > 20.0f ? splat(20.0f) : a) * -2.0f;
+    constexpr float log2e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+    const Vec<float> shifted = y * log2e + (12582912.0f + 127.0f), n = shifted - (12582912.0f + 127.0f);
+    const Vec<float> f = ((y - n * ln2_high) - n * ln2_low) * log2e;
+    Vec<float> q = f * 1.5594678e-4f + 1.3406640e-3f;
+    q = q * f + 9.6176930e-3f;
+    q = q * f + 5.5503106e-2f;
+    q = q * f + 2.4022653e-1f;
+    q = q * f + 6.9314721e-1f;
+    const Vec<float> power = (Vec<float>)((IntVec<float>)shifted << 23);
+    const Vec<float> t = power * f * q + (power - 1.0f), r = -t / (2.0f + t);
+    return x < 0 ? -r : r;
+}
+inline Vec<double> tanh(Vec<double> x) {
+    const Vec<double> a = x < 0 ? -x : x;
+    const Vec<double> y = (a > 20.0 ? splat(20.0) : a) * -2.0;
+    constexpr double log2e = 1.4426950408889634, magic = 6755399441055744.0 + 1023.0;
+    constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
+    const Vec<double> shifted = y * log2e + magic, n = shifted - magic;
+    const Vec<double> f = ((y - n * ln2_high) - n * ln2_low) * log2e;
+    Vec<double> q = f * 4.078071929588336665e-10 + 7.072570412814423510e-9;
+    q = q * f + 1.018064765923413889e-7;
+    q = q * f + 1.321544267532982214e-6;
+    q = q * f + 1.525272738519386820e-5;
+    q = q * f + 1.540353044157213033e-4;
+    q = q * f + 1.333355815343996475e-3;
+    q = q * f + 9.618129107607002380e-3;
+    q = q * f + 5.550410866479039455e-2;
+    q = q * f + 2.402265069591009801e-1;
+    q = q * f + 6.931471805599456968e-1;
+    const Vec<double> power = (Vec<double>)((IntVec<double>)shifted << 52);
+    const Vec<double> t = power * f * q + (power - 1.0), r = -t / (2.0 + t);
+    return x < 0 ? -r : r;
+}
+
 }  // namespace headwise::HEADWISE_ISA

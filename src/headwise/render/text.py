@@ -1,0 +1,168 @@
+"""The terminal view of a report.
+
+`render_text` gives something that rich can print at any width; `to_text` gives the same as a string. Tokens
+are laid as plain text, never as markup.
+"""
+
+import io
+from typing import Any
+
+from rich import box
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from headwise.render import words
+from headwise.render.words import Report
+
+_NUMBERS = ("layer", "head", "value", "uniform")
+_SCORE_CELLS = 14  # what the name of a score keeps on a terminal under _WIDE columns
+_WIDE, _NARROW, _TINY = 100, 70, 62  # columns: all in full; the score's name goes; the numbers go
+_LINK_FRAME = 12  # cells of `""`, ` → `, `""` and ` <.01` around the two words of a link
+_ROOM_BESIDE_LABEL = 36  # columns that numbers and link want on the narrowest terminal
+_MIN_WORDS = 8  # cells that the two words keep whatever the width
+
+
+def render_text(report: Report, width: int | None = None) -> RenderableType:
+    """The terminal view: a head line, the most telling heads, the map of labels, and how to read them.
+
+    `report` is the dict of a `HeadReport`; `width` the columns to use (None: what the console offers). Raises
+    `HeadwiseError` for a dict that is no report.
+    """
+    return _View(words.checked(report), width)
+
+
+def to_text(report: Report, width: int = 80, color: bool = False) -> str:
+    """The terminal view as a string, `width` columns wide, with ANSI colours only where asked."""
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        height=100,  # with both sizes given, TERM and COLUMNS have no say
+        force_terminal=color,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+    )
+    console.print(render_text(report, width))
+    return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
+
+
+class _View:
+    """Lays the report out once the width is known."""
+
+    def __init__(self, report: Report, width: int | None) -> None:
+        self.report, self.width = report, width
+        self.tokens = [words.visible(token) for token in report["tokens"]]
+        self.labels = {label["key"]: label for label in report["labels"]}
+        self.scores = {score["key"]: score for score in report["scores"]}
+        self.special = set(report.get("special", ()))
+        self.letters = words.letters(report["labels"])
+        self.heads = words.head_table(report)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(self.width or options.max_width, 1)
+        blocks = [*self._opening(), Text()]
+        if self.report["telling"]:
+            blocks += [Text("Most telling heads", style="bold"), self._telling(width), Text()]
+        blocks += [Text("All heads, by label", style="bold"), *self._map(width), self._legend(width), Text()]
+        blocks += [Text(words.visible(note)) for note in self.report.get("notes", ())]
+        yield Group(*blocks, *self._closing())
+
+    def _opening(self) -> list[RenderableType]:
+        title = Text(f"headwise {self.report['headwise']}  ", style="bold")
+        title.append(f"{words.visible(self.report['model']['name'])}: ", style="not bold")
+        title.append(words.subject(self.report), style="not bold")
+        return [title, Text(words.self_test(self.report.get("check")), style="dim")]
+
+    def _telling(self, width: int) -> RenderableType:
+        columns = ["layer", "head", "label", "telling score", "value", "uniform"]
+        if width < _NARROW:
+            columns.remove("telling score")
+        if width < _TINY:
+            columns = columns[:3]
+        rows = [self._telling_cells(entry, width) for entry in self.report["telling"]]
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+        room = width - _LINK_FRAME
+        for name in columns:
+            cells = max(cell_len(text) for text in (name, *(row[name] for row in rows)))
+            right = name in _NUMBERS
+            table.add_column(
+                name,
+                justify="right" if right else "left",
+                min_width=cells if right else min(cells, max(width - _ROOM_BESIDE_LABEL, _MIN_WORDS)),
+                no_wrap=True,
+                overflow="ellipsis",
+            )
+            room -= cells + 2
+        table.add_column("strongest link", no_wrap=True, overflow="ellipsis")
+        styles = {"label": "bold", "uniform": "dim"}
+        for row, entry in zip(rows, self.report["telling"], strict=True):
+            texts = [Text(row[name], style=styles.get(name, "")) for name in columns]
+            table.add_row(*texts, Text(self._link(entry, max(room, _MIN_WORDS))))
+        return table
+
+    def _telling_cells(self, entry: dict[str, Any], width: int) -> dict[str, str]:
+        score = words.inner(self.scores[entry["score"]]["name"])
+        return {
+            "layer": str(entry["layer"]),
+            "head": str(entry["head"]),
+            "label": self._label(entry["label"])["name"],
+            "telling score": score if width >= _WIDE else _fit(score, _SCORE_CELLS),
+            "value": words.number(entry["value"]),
+            "uniform": words.number(entry["null"]),
+        }
+
+    def _link(self, entry: dict[str, Any], room: int) -> str:
+        head = self.heads[entry["layer"], entry["head"]]
+        found = words.strongest(head, self._label(entry["label"]), self.special)
+        if found is None:
+            return "\u2013"
+        query, key = self.tokens[found[0]], self.tokens[found[1]]
+        query = _fit(query, max(room // 2, room - cell_len(key)))
+        return words.link(query, _fit(key, room - cell_len(query)), found[2])
+
+    def _label(self, key: str) -> dict[str, Any]:
+        return self.labels.get(key, {"key": key, "name": key, "score": None})
+
+    def _map(self, width: int) -> list[RenderableType]:
+        layers = sorted({layer for layer, _ in self.heads})
+        heads = sorted({head for _, head in self.heads})
+        margin = max(len(str(text)) for text in ("layer", *layers)) + 1
+        step = next((s for s in (3, 2, 1) if margin + s * len(heads) <= width), 0)
+        if not step:
+            return [Text(f"(the map needs {margin + len(heads)} columns)")]
+        every = 1 if step > len(str(heads[-1])) else 5
+        ruler = "".join(str(head).ljust(step * every) for head in heads[::every])
+        lines = [Text(f"{'layer':>{margin - 1}} {ruler}"[:width].rstrip(), style="dim", no_wrap=True)]
+        for layer in layers:
+            line = Text(f"{layer:>{margin - 1}} ", style="dim", no_wrap=True)
+            for head in heads:
+                key = self.heads.get((layer, head), {"label": None})["label"]
+                line.append(self.letters.get(key, " ").ljust(step), self._emphasis(key))
+            lines.append(line)
+        return list(lines)
+
+    def _emphasis(self, key: str | None) -> str:
+        return "dim" if key in (None, words.UNLABELLED) else "not dim bold"
+
+    def _legend(self, width: int) -> RenderableType:
+        found = [head["label"] for head in self.heads.values()]
+        lines = [""]
+        for key, label in self.labels.items():
+            if key not in found:
+                continue
+            entry = f"{self.letters[key]} {label['name']} ({found.count(key)})"
+            if lines[-1] and cell_len(f"{lines[-1]}   {entry}") > width:
+                lines.append("")
+            lines[-1] += f"   {entry}" if lines[-1] else entry
+        return Text("\n".join(lines))
+
+    def _closing(self) -> list[RenderableType]:
+        reading = "Counting is from 0. Rows are layers, columns heads; uniform is what equal weights give."
+        return [Text(reading, style="dim"), Text(words.CAVEAT, style="dim")]
+
+
+def _fit(word: str, cells: int) -> str:
+    """At most `cells` cells wide, the last one ``…`` where something was cut."""
+    return word if cell_len(word) <= cells else set_cell_size(word, max(cells - 1, 1)).rstrip() + "\u2026"

@@ -1,0 +1,184 @@
+"""The words and numbers that both pictures share.
+
+Everything here takes the plain dict of a report (or a part of it) and gives plain text, so that the terminal
+and the page say the same thing in the same words.
+"""
+
+import math
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from headwise.errors import HeadwiseError
+
+Report = Mapping[str, Any]
+SCHEMA, VERSION = "headwise.report", 1
+UNLABELLED = "unlabelled"
+CAVEAT = (
+    "A weight says where a head looked. It is not proof of what the model used for its answer "
+    "(Jain and Wallace 2019, \u201cAttention is not Explanation\u201d)."
+)
+_JOINERS = "\u200c\u200d"  # invisible alone, but they shape Persian words and the parts of an emoji
+_ABOUT_SPECIAL = ("special", "first")  # scores of labels that are about tokens which the links leave out
+
+
+def checked(report: Report) -> Report:
+    """The report itself, or `HeadwiseError` when it is none that this release can draw."""
+    known = isinstance(report, Mapping)
+    found = report.get("schema") if known else type(report).__name__
+    if not known or found != SCHEMA:
+        hint = "pass HeadReport.to_dict()"
+        raise HeadwiseError("report", f"a dict with schema {SCHEMA!r}", repr(found), hint)
+    if report.get("version") != VERSION:
+        hint = "make the report again with this headwise"
+        raise HeadwiseError("report", f"version {VERSION}", f"version {report.get('version')!r}", hint)
+    return report
+
+
+def visible(token: str) -> str:
+    """The token as it can be shown: control, direction and unpaired characters become escapes (``\\n``).
+
+    A token of spaces only is shown as ``␣``, an empty one as ``(empty)``. Markup is left alone: a view must
+    not read it.
+    """
+    if not token:
+        return "(empty)"
+    if all(unicodedata.category(char) == "Zs" for char in token):
+        return "\u2423" * len(token)
+    kept = "" if all(char in _JOINERS for char in token) else _JOINERS
+    return "".join(char if char in kept or not _hidden(char) else _escape(char) for char in token)
+
+
+def _hidden(char: str) -> bool:
+    return unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def number(value: float | None) -> str:
+    """A score with the digits that matter: 0.83, 12.4, 0.004, <0.001; a missing one is a dash."""
+    if value is None or not math.isfinite(value):
+        return "\u2013"
+    size = abs(value)
+    if size >= 0.00995 or size == 0:
+        return f"{value:.2f}" if size < 9.995 else f"{value:.1f}" if size < 99.95 else f"{value:.0f}"
+    return f"{value:.3f}" if size >= 0.0005 else "<0.001"
+
+
+def weight(value: float) -> str:
+    """A weight as it stands beside a line: .41; 1 and <.01 at the ends."""
+    if value >= 0.995:
+        return "1"
+    return f"{value:.2f}"[1:] if value >= 0.005 else "<.01"
+
+
+def link(query: str, key: str, value: float) -> str:
+    """``"it" → "cat" .41``."""
+    return f'"{query}" \u2192 "{key}" {weight(value)}'
+
+
+def strongest(
+    head: Mapping[str, Any], label: Mapping[str, Any], special: Collection[int]
+) -> tuple[int, int, float] | None:
+    """The (query, key, weight) that tells most about the head, None where it links no two tokens.
+
+    Links leave out the special tokens; a head whose label is about those is told by its largest weight.
+    """
+    if label.get("score") in _ABOUT_SPECIAL:
+        rows = zip(head["rows"]["index"], head["rows"]["weight"], strict=True)
+        ends = [(q, keys[0], weights[0]) for q, (keys, weights) in enumerate(rows) if keys]
+        ends = [end for end in ends if end[1] not in (-1, end[0])]
+        ends = [end for end in ends if end[0] not in special] or ends
+        if ends:
+            return max(ends, key=lambda end: end[2])
+    return tuple(head["links"][0]) if head["links"] else None
+
+
+def letters(labels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """One character for each label key: the first free letter of its name, ``·`` for unlabelled."""
+    chosen = {UNLABELLED: "\u00b7"}
+    for label in labels:
+        if label["key"] not in chosen:
+            name = "".join(char for char in str(label["name"]).upper() if char.isalpha())
+            free = (c for c in name + "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in chosen.values())
+            chosen[label["key"]] = next(free, "?")
+    return chosen
+
+
+def inner(name: str) -> str:
+    """A name as it stands inside a sentence: ``Largest weight`` gets a small letter, ``BOS`` does not."""
+    return name[:1].lower() + name[1:] if name[1:2].islower() else name
+
+
+def sentence(phrase: str) -> str:
+    """The phrase with a capital and a full stop: ``Weight on the token itself.``."""
+    return phrase[:1].upper() + phrase[1:] + ("" if phrase.endswith((".", "!", "?")) else ".")
+
+
+def rule(label: Mapping[str, Any], head: Mapping[str, Any], score_names: Mapping[str, str]) -> str:
+    """Why the head has its label, in numbers: ``previous token: 0.83 ≥ 0.5 and ≥ 5 × 0.04``."""
+    if label.get("score") is None:
+        return f"{label['name']}: no rule matched"
+    cell = head["scores"].get(label["score"], {})
+    name = inner(score_names.get(label["score"], label["score"]))
+    reason = f"{name}: {number(cell.get('value'))} \u2265 {label['threshold']:g}"
+    if label.get("times_null") and cell.get("null") is not None:
+        reason += f" and \u2265 {label['times_null']:g} \u00d7 {number(cell['null'])}"
+    return reason
+
+
+def general_rule(label: Mapping[str, Any], score_names: Mapping[str, str]) -> str:
+    """The rule of a label without a head: ``previous token ≥ 0.5 and ≥ 5 × uniform``."""
+    if label.get("score") is None:
+        return "no rule matched"
+    name = inner(score_names.get(label["score"], label["score"]))
+    reason = f"{name} \u2265 {label['threshold']:g}"
+    if label.get("times_null"):
+        reason += f" and \u2265 {label['times_null']:g} \u00d7 uniform"
+    return reason
+
+
+def span(score: Mapping[str, Any], n_tokens: int) -> tuple[float, str]:
+    """The largest value that the score can take on `n_tokens` tokens, and its range in words."""
+    if score["unit"] == "nats":
+        top = math.log(max(n_tokens, 1))
+        return top, f"0 to {number(top)} nats (ln {n_tokens})"
+    if score["unit"] == "tokens":
+        return float(max(n_tokens - 1, 0)), f"0 to {count(max(n_tokens - 1, 0), 'token')}"
+    return 1.0, "0 to 1"
+
+
+def self_test(check: Mapping[str, Any] | None) -> str:
+    """What the self-test at attach time found, in a sentence or two."""
+    if not check or check.get("max_abs_difference") is None:
+        return "Self-test: not run."
+    delta, leak = check["max_abs_difference"], check.get("causal_leak")
+    moved = f"move by at most {delta:.2g} (max |\u0394|)"
+    found = moved if delta else "are exactly the same (max |\u0394| = 0)"
+    tested = f"Self-test on {count(check['tokens'], 'token')}"
+    result = f"{tested}: with headwise attached the model\u2019s outputs {found}."
+    if leak is None:
+        return result
+    if leak == 0:
+        return f"{result} Changing a later token changed no earlier output."
+    return f"{result} Changing a later token moved an earlier output by up to {leak:.2g}: it must not."
+
+
+def subject(report: Report) -> str:
+    """``6 layers × 12 heads, 24 tokens of the built-in example``."""
+    model, source = report["model"], report["text"].get("source")
+    heads = f"{count(model['layers'], 'layer')} \u00d7 {count(model['heads'], 'head')}"
+    origin = "" if not source else f" of the {source}" if source == "built-in example" else f" from {source}"
+    return visible(f"{heads}, {count(report['text']['n_tokens'], 'token')}{origin}")
+
+
+def count(how_many: int, noun: str) -> str:
+    """``1 token``, ``2,000 tokens``."""
+    return f"{how_many:,} {noun}" if how_many == 1 else f"{how_many:,} {noun}s"
+
+
+def head_table(report: Report) -> dict[tuple[int, int], dict[str, Any]]:
+    """(layer, head) -> the head's part of the report, in reading order."""
+    return {(layer["layer"], head["head"]): head for layer in report["layers"] for head in layer["heads"]}

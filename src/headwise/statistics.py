@@ -1,0 +1,213 @@
+"""Statistics of attention weights: the answers, the buffers that the kernel fills, and the definitions.
+
+The definitions (`dense_statistics`) are written from the dense weight matrix in float64 and share nothing
+with the kernel: they say what every streamed statistic means, and its tests compare against them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwise.problem import NOTHING, Problem
+from headwise.request import AuxRequest
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
+class Aux:
+    """Answers to an :class:`AuxRequest`, in the caller's own kind of array; None where not asked.
+
+    Shapes are given for input ``(..., H, n, d)``; with two-dimensional input the head axis is absent. A row
+    that sees no key has lse -inf, argmax and top-k index -1 with weight 0, and NaN in every other row
+    statistic; it counts as no row in means.
+
+    Attributes:
+        lse, max_weight, argmax, entropy, distance, sink_mass: ``(..., H, n_q)``.
+        top_k_index, top_k_weight: ``(..., H, n_q, k)``, heaviest first; -1 and 0 where a row sees fewer keys.
+        offsets: ``(..., H, n_q, len(offsets))``; 0 where that key does not exist or is not seen.
+        duplicate, induction: ``(..., H, n_q)``, mass on keys that hold the query's own token at another
+            place, and on keys that follow such a place (causal: earlier places only).
+        duplicate_count, induction_count: ``(..., H, n_q)``, how many such keys the row sees.
+        segments: ``(..., H, n_q, classes)``, mass on each class of keys.
+        received: ``(..., H, n_k)``, sum of each key's weights over all rows.
+        received_count: ``(..., H, n_k)``, how many rows see the key.
+        pooled: ``(..., H, ceil(n_q / b), ceil(n_k / b))``, mean over the rows of a block that see a key of
+            their mass on the block of keys; NaN where no row sees one.
+        sum_squares, distance_histogram, sink_logit_mass: not yet served, always None.
+    """
+
+    lse: Any = None
+    max_weight: Any = None
+    argmax: Any = None
+    entropy: Any = None
+    sum_squares: Any = None
+    distance: Any = None
+    distance_histogram: Any = None
+    top_k_index: Any = None
+    top_k_weight: Any = None
+    sink_mass: Any = None
+    sink_logit_mass: Any = None
+    offsets: Any = None
+    duplicate: Any = None
+    duplicate_count: Any = None
+    induction: Any = None
+    induction_count: Any = None
+    segments: Any = None
+    received: Any = None
+    received_count: Any = None
+    pooled: Any = None
+
+    def asked(self) -> dict[str, Any]:
+        """Name -> array of what was asked for."""
+        answers = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: answer for name, answer in answers if answer is not None}
+
+    def map(self, function: Callable[[Any], Any]) -> "Aux":
+        """The same answers after ``function``, applied to each array."""
+        return Aux(**{name: function(answer) for name, answer in self.asked().items()})
+
+    def __repr__(self) -> str:
+        answers = [f"{name} {tuple(answer.shape)}" for name, answer in self.asked().items()]
+        return f"Aux({', '.join(answers) or 'nothing was asked for'})"
+
+
+def allocate(problem: Problem) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Buffers for the answers under the names of :class:`Aux`, and the kernel's keyword arguments."""
+    request, dtype = problem.request, problem.query.dtype
+    if request is NOTHING:
+        return {}, {}
+    head = (*problem.lead, problem.heads)
+    row = (*head, problem.n_q)
+    answers: dict[str, NDArray[Any]] = {}
+    inputs: dict[str, Any] = {}
+    for name in ("lse", "max_weight", "entropy", "distance"):
+        if getattr(request, name):
+            answers[name] = np.empty(row, dtype)
+    if request.argmax:
+        answers["argmax"] = np.empty(row, np.int64)
+    if request.top_k:
+        answers["top_k_index"] = np.empty((*row, request.top_k), np.int64)
+        answers["top_k_weight"] = np.empty((*row, request.top_k), dtype)
+    if request.sink_mass:
+        answers["sink_mass"] = np.empty(row, dtype)
+        inputs["sink_keys"] = request.sink_mass
+    if request.offsets:
+        answers["offsets"] = np.empty((*row, len(request.offsets)), dtype)
+        inputs["offsets"] = np.array(request.offsets, np.int64)
+    if problem.key_tokens is not None:
+        for name in ("duplicate", "induction"):
+            answers[name] = np.empty(row, dtype)
+            answers[f"{name}_count"] = np.empty(row, np.int64)
+        inputs["key_tokens"], inputs["query_tokens"] = problem.key_tokens, problem.query_tokens
+    if problem.segments is not None:
+        answers["segments"] = np.empty((*row, request.classes), dtype)
+        inputs["segments"] = problem.segments
+    if request.received:
+        answers["received"] = np.empty((*head, problem.n_k), dtype)
+        answers["received_count"] = np.empty((*head, problem.n_k), np.int64)
+    if request.pooled:
+        down, across = (-(-n // request.pooled) for n in (problem.n_q, problem.n_k))
+        answers["pooled"] = np.empty((*head, down, across), dtype)
+        inputs["pooled_block"] = request.pooled
+    outputs = {KERNEL_NAMES.get(name, name): buffer for name, buffer in answers.items()}
+    return answers, {**inputs, **outputs}
+
+
+# The kernel takes offsets and classes as inputs, so their masses have names of their own there.
+KERNEL_NAMES = {"offsets": "offset_mass", "segments": "segment_mass"}
+
+
+def dense_statistics(
+    weights: Float64,
+    visible: NDArray[np.bool_],
+    request: AuxRequest,
+    *,
+    lse: Float64,
+    is_causal: bool = False,
+    query_offset: int = 0,
+    key_tokens: NDArray[np.int64] | None = None,
+    query_tokens: NDArray[np.int64] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Every requested statistic from its definition, under the names of :class:`Aux`.
+
+    Args:
+        weights: ``(..., H, n_q, n_k)`` float64, 0 where not visible.
+        visible: the same shape; which keys each row sees.
+        request: what is asked for. ``segments`` has to be ``(..., n_k)`` with the leading axes of the
+            weights or none.
+        lse: ``(..., H, n_q)``, handed through, as it cannot be read off the weights.
+        is_causal, query_offset: what the matches and the positions depend on.
+        key_tokens, query_tokens: ``(..., n_k)`` and ``(..., n_q)``, when ``request.matches`` is given.
+    """
+    n_q, n_k = weights.shape[-2:]
+    query_position = np.arange(n_q)[:, None] + query_offset
+    key_position = np.arange(n_k)
+    sees: NDArray[np.bool_] = np.asarray(visible.any(-1))
+    answers: dict[str, NDArray[Any]] = {}
+
+    def mass(where: NDArray[np.bool_]) -> Float64:
+        return np.where(sees, np.sum(weights * where, axis=-1), np.nan)
+
+    if request.lse:
+        answers["lse"] = lse
+    if request.max_weight:
+        answers["max_weight"] = np.where(sees, weights.max(-1, initial=0.0), np.nan)
+    if request.entropy:
+        logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
+        answers["entropy"] = np.where(sees, -np.sum(weights * logarithms, axis=-1), np.nan)
+    if request.distance:
+        distances = np.abs(query_position - key_position)
+        answers["distance"] = np.where(sees, np.sum(weights * distances, axis=-1), np.nan)
+    if request.sink_mass:
+        answers["sink_mass"] = mass(key_position < request.sink_mass)
+    if request.offsets:
+        answers["offsets"] = np.stack(
+            [mass(key_position == query_position + o) for o in request.offsets], axis=-1
+        )
+    if request.argmax or request.top_k:
+        heaviest_first = np.argsort(np.where(visible, -weights, np.inf), axis=-1, kind="stable")
+        k = max(request.top_k, 1)
+        index = np.full((*weights.shape[:-1], k), -1)
+        index[..., : min(k, n_k)] = heaviest_first[..., :k]
+        index = np.where(np.arange(k) < visible.sum(-1)[..., None], index, -1)
+        if request.argmax:
+            answers["argmax"] = index[..., 0]
+        if request.top_k:
+            answers["top_k_index"] = index
+            picked = np.take_along_axis(weights, np.maximum(index, 0), -1) if n_k else np.zeros(index.shape)
+            answers["top_k_weight"] = np.where(index >= 0, picked, 0)
+    if request.matches is not None:
+        assert key_tokens is not None and query_tokens is not None
+        same = key_tokens[..., None, :] == query_tokens[..., :, None]
+        elsewhere = key_position < query_position if is_causal else key_position != query_position
+        duplicate = same & elsewhere
+        induction = np.zeros_like(duplicate)
+        induction[..., 1:] = duplicate[..., :-1]  # the key after a duplicate
+        for name, matching in (("duplicate", duplicate), ("induction", induction)):
+            possible = visible & matching[..., None, :, :]
+            answers[name] = mass(possible)
+            answers[f"{name}_count"] = possible.sum(-1)
+    if request.segments is not None:
+        classes = [mass((request.segments == c)[..., None, None, :]) for c in range(request.classes)]
+        answers["segments"] = np.stack(classes, axis=-1) if classes else np.empty((*sees.shape, 0))
+    if request.received:
+        answers["received"] = weights.sum(-2)
+        answers["received_count"] = visible.sum(-2)
+    if request.pooled:
+        answers["pooled"] = _pooled(weights, sees, request.pooled)
+    return answers
+
+
+def _pooled(weights: Float64, sees: NDArray[np.bool_], block: int) -> Float64:
+    """Mean over the rows of each block that see a key of their mass on each block of keys."""
+    n_q, n_k = weights.shape[-2:]
+    answer = np.full((*weights.shape[:-2], -(-n_q // block), -(-n_k // block)), np.nan)
+    for i, j in np.ndindex(answer.shape[-2:]):
+        rows, keys = slice(i * block, (i + 1) * block), slice(j * block, (j + 1) * block)
+        total, count = weights[..., rows, keys].sum((-2, -1)), sees[..., rows].sum(-1)
+        np.divide(total, count, out=answer[..., i, j], where=count > 0)
+    return answer

@@ -1,0 +1,113 @@
+"""Labels follow one table; the most telling heads stand out most from uniform attention."""
+
+import pytest
+
+from headwise.inspect.labels import LABELS, label_of, label_table, most_telling
+
+KEYS = ["previous", "next", "special", "first", "induction", "entropy_normalized", "max_weight"]
+
+
+def card(**values):
+    """Scores that have no label, but for the given ones; (value, null) or a value with null .02."""
+    scores = {key: {"value": 0.1, "null": 0.02} for key in KEYS}
+    for key, given in values.items():
+        value, null = given if isinstance(given, tuple) else (given, 0.02)
+        scores[key] = {"value": value, "null": null}
+    return scores
+
+
+def test_the_table():
+    table = {row["key"]: (row["score"], row["threshold"], row["times_null"]) for row in label_table()}
+    assert table == {
+        "previous": ("previous", 0.5, 5),
+        "next": ("next", 0.5, 5),
+        "separator": ("special", 0.6, 5),
+        "first": ("first", 0.5, 5),
+        "induction": ("induction", 0.3, 5),
+        "broad": ("entropy_normalized", 0.9, None),
+        "unlabelled": (None, None, None),
+    }
+    assert list(table)[-1] == "unlabelled"
+
+
+@pytest.mark.parametrize("label", LABELS[:-1], ids=lambda label: label.key)
+def test_a_label_needs_its_threshold(label):
+    assert label_of(card(**{label.score: label.threshold})) == label.key
+    assert label_of(card(**{label.score: label.threshold - 1e-9})) == "unlabelled"
+
+
+@pytest.mark.parametrize("label", LABELS[:5], ids=lambda label: label.key)
+def test_a_label_needs_five_times_the_null_value(label):
+    value = label.threshold + 0.1
+    assert label_of(card(**{label.score: (value, value / 5 - 1e-9)})) == label.key
+    assert label_of(card(**{label.score: (value, value / 5 + 1e-9)})) == "unlabelled"
+
+
+def test_broad_needs_its_threshold_only():
+    assert label_of(card(entropy_normalized=(0.95, 1.0))) == "broad"
+
+
+def test_the_largest_share_of_the_threshold_wins():
+    assert label_of(card(first=0.9, special=0.95)) == "first"  # 1.8 against 1.58
+    assert label_of(card(first=0.55, special=0.95)) == "separator"
+    assert label_of(card(previous=0.5, induction=0.45)) == "induction"
+
+
+@pytest.mark.parametrize("missing", [(None, None), (None, 0.1), (0.9, None)])
+def test_a_missing_number_gives_no_label(missing):
+    assert label_of(card(next=missing, induction=missing)) == "unlabelled"
+
+
+def layers_of(*heads):
+    return [
+        {
+            "layer": 4,
+            "heads": [{"head": h, "label": key, "scores": scores} for h, (key, scores) in enumerate(heads)],
+        }
+    ]
+
+
+def test_most_telling_heads_come_best_first():
+    layers = layers_of(
+        ("previous", card(previous=(0.6, 0.1))),
+        ("broad", card(entropy_normalized=(0.99, 1.0))),
+        ("first", card(first=(0.9, 0.02))),
+        ("unlabelled", card(max_weight=(0.4, 0.1))),
+    )
+    found = most_telling(layers)
+    assert [(entry["label"], entry["score"]) for entry in found] == [
+        ("first", "first"),
+        ("previous", "previous"),
+        ("unlabelled", "max_weight"),
+        ("broad", "entropy_normalized"),
+    ]
+    assert found[0] == {
+        "layer": 4,
+        "head": 2,
+        "label": "first",
+        "score": "first",
+        "value": 0.9,
+        "null": 0.02,
+        "excess": 0.9 - 0.02,
+    }
+
+
+def test_broad_heads_come_last_whatever_the_others_have():
+    found = most_telling(
+        layers_of(("broad", card(entropy_normalized=(1.0, 1.0))), ("unlabelled", card(max_weight=(0.1, 0.5))))
+    )
+    assert [entry["label"] for entry in found] == ["unlabelled", "broad"]
+
+
+def test_at_most_three_heads_of_a_label():
+    heads = [("previous", card(previous=(0.5 + h / 100, 0.1))) for h in range(5)]
+    assert [entry["head"] for entry in most_telling(layers_of(*heads))] == [4, 3, 2]
+
+
+def test_equal_heads_keep_their_order():
+    heads = [("first", card(first=(0.7, 0.1))) for _ in range(3)]
+    assert [entry["head"] for entry in most_telling(layers_of(*heads))] == [0, 1, 2]
+
+
+def test_heads_without_numbers_are_left_out():
+    assert most_telling(layers_of(("unlabelled", card(max_weight=(None, None))))) == []

@@ -1,0 +1,200 @@
+"""``inspect_heads`` from end to end: what it takes, what it refuses, what it leaves behind."""
+
+import json
+
+import pytest
+import torch
+import transformers
+
+from headwise.errors import CapabilityError, HeadwiseError
+from headwise.inspect import inspect_heads, run
+
+from .conftest import N_TOKENS, build
+from .test_capture import state_of
+
+
+def test_the_report_says_what_was_inspected(ids):
+    report = inspect_heads(
+        build("llama"), ids, ["w"] * N_TOKENS, special=[0], name="tiny", source="here", text_source="a test",
+        notes=["First."],
+    )  # fmt: skip
+    assert report.model == {
+        "name": "tiny",
+        "source": "here",
+        "architecture": "LlamaForCausalLM",
+        "layers": 3,
+        "heads": 6,
+        "kv_heads": 2,
+        "head_dim": 8,
+        "causal": True,
+    }
+    assert report.text == {"source": "a test", "n_tokens": N_TOKENS}
+    assert report.check == {"tokens": N_TOKENS, "max_abs_difference": 0.0, "causal_leak": 0.0}
+    assert report.tokens == ["w"] * N_TOKENS and report.special == [0] and report.notes == ["First."]
+    assert report.layers[1]["name"] == "model.layers.1.self_attn"
+    assert json.loads(report.to_json()) == report.to_dict()  # plain data, nothing lost
+
+
+@pytest.mark.parametrize(
+    "form", ["tensor", "flat tensor", "list", "mapping", "flat mapping", "batch encoding"]
+)
+def test_every_form_of_ids_gives_the_same_report(bert, ids, form):
+    forms = {
+        "tensor": ids,
+        "flat tensor": ids[0],
+        "list": ids[0].tolist(),
+        "mapping": {"input_ids": ids, "attention_mask": torch.ones_like(ids)},
+        "flat mapping": {"input_ids": ids[0], "token_type_ids": torch.zeros_like(ids[0])},
+        "batch encoding": transformers.BatchEncoding({"input_ids": ids}),
+    }
+    assert inspect_heads(bert, forms[form]) == inspect_heads(bert, ids)
+
+
+def test_tokens_default_to_the_ids(bert, ids):
+    report = inspect_heads(bert, ids)
+    assert report.tokens == [str(number) for number in ids[0].tolist()]
+    assert report.special == [] and report.notes == [
+        "No special tokens were named, so that score is missing."
+    ]
+    assert report.layers[0]["heads"][0]["scores"]["special"]["value"] is None
+
+
+def test_progress_counts_layers(bert, ids):
+    seen = []
+    inspect_heads(bert, ids, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+def test_the_model_is_left_as_it_was(model, ids):
+    with torch.no_grad():
+        output = model(input_ids=ids, use_cache=False)[0]
+    before = state_of(model)
+    given = {"input_ids": ids[0], "attention_mask": torch.ones_like(ids[0])}
+    inspect_heads(model, given)
+    assert state_of(model) == before
+    assert list(given) == ["input_ids", "attention_mask"] and given["input_ids"].shape == (N_TOKENS,)
+    with torch.no_grad():
+        assert torch.equal(model(input_ids=ids, use_cache=False)[0], output)
+
+
+def test_the_model_is_left_as_it_was_after_ctrl_c(model, ids):
+    before = state_of(model)
+
+    def interrupt(done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        inspect_heads(model, ids, progress=interrupt)
+    assert state_of(model) == before
+
+
+def test_dense_weights_are_never_asked_for(model, ids):
+    asked = []
+    for module in model.modules():
+        module.register_forward_pre_hook(
+            lambda _, args, keywords: asked.append(keywords.get("output_attentions")), with_kwargs=True
+        )
+    inspect_heads(model, ids)
+    assert asked and not any(asked)
+
+
+def test_a_language_model_gives_logits_for_one_token_only(ids):
+    model, lengths = build("llama"), []
+    model.lm_head.register_forward_hook(lambda _, args, output: lengths.append(output.shape[1]))
+    inspect_heads(model, ids)
+    assert lengths[-1] == 1
+
+
+def test_no_cache_is_made(ids):
+    model, asked = build("llama"), []
+    model.register_forward_pre_hook(
+        lambda _, args, keywords: asked.append(keywords.get("use_cache")), with_kwargs=True
+    )
+    inspect_heads(model, ids)
+    assert asked == [False] * 4
+
+
+def test_long_texts_keep_fewer_keys_per_row(monkeypatch, bert, ids):
+    cells = N_TOKENS * 3 * 6
+    monkeypatch.setattr(run, "ROW_BUDGET", 2 * cells + 1)
+    report = inspect_heads(bert, ids, special=[0])
+    head = report.layers[0]["heads"][0]
+    assert [len(row) for row in head["rows"]["index"]] == [2] * N_TOKENS
+    assert report.notes == ["The text is long: of each query the 2 strongest keys were kept instead of 6."]
+    monkeypatch.setattr(run, "ROW_BUDGET", cells - 1)
+    report = inspect_heads(bert, ids, special=[0])
+    head = report.layers[0]["heads"][0]
+    assert head["rows"] == {"index": [], "weight": []} and len(head["links"]) == 10
+    assert "left out" in report.notes[0]
+
+
+# What is refused at the door.
+
+
+def refused(model, inputs, message, error=HeadwiseError, **options):
+    with pytest.raises(error, match=message) as caught:
+        inspect_heads(model, inputs, **options)
+    assert type(caught.value) is error
+
+
+def test_wrong_inputs_are_refused(bert, ids):
+    refused(bert, "The cat", r"inputs: expected token ids .* received a text\. Hint: tokenizer\(text")
+    refused(bert, ids.float(), r"received Tensor of torch\.float32")
+    refused(bert, ids > 3, r"received Tensor of torch\.bool")
+    refused(bert, ids[:, :0], r"received shape \(1, 0\)")
+    refused(bert, ids[None], r"received shape \(1, 1, 19\)")
+    refused(bert, {"text": ids}, "received a mapping with text in it")
+    refused(bert, {}, "received a mapping with nothing in it")
+    refused(bert, object(), "received object")
+    refused(bert, ids + 40, r"token ids from 0 to 28; received ids from \d+ to \d+")
+    refused(bert, torch.ones(1, 65, dtype=int), r"at most 64 tokens.*received 65\. Hint: .*--max-tokens 64")
+    refused(bert, ids, r"tokens: expected 19 strings, one per id; received 2", tokens=["a", "b"])
+    refused(bert, ids, r"tokens: expected 19 strings, one per id; received one string", tokens="a" * 19)
+    refused(bert, ids, r"special: expected positions from 0 to 18; received \[101\]", special=[101])
+    refused(bert, ids, r"special: expected positions from 0 to 18; received \[-1\]", special=[-1])
+
+
+def test_what_is_not_served_is_refused_by_name(bert, ids):
+    refused(bert, ids.repeat(3, 1), "a batch of 3 sequences", CapabilityError)
+    padded = {"input_ids": ids, "attention_mask": (torch.arange(N_TOKENS) < 15).long()[None]}
+    refused(
+        bert,
+        padded,
+        r"attention_mask'\]: expected a text without padding; received 4 masked",
+        CapabilityError,
+    )
+    refused(bert, {"input_ids": ids, "cache": object()}, "a key/value cache", CapabilityError)
+    refused(bert, {"input_ids": ids, "past_key_values": object()}, "a key/value cache", CapabilityError)
+    refused(bert, {"input_ids": ids, "use_cache": True}, "received use_cache=True", CapabilityError)
+    refused(
+        bert, {"input_ids": ids, "output_attentions": True}, "received output_attentions", CapabilityError
+    )
+    refused(
+        bert, {"inputs_embeds": torch.zeros(1, 3, 48)}, "embeddings instead of token ids", CapabilityError
+    )
+    cross = {"input_ids": ids, "encoder_hidden_states": torch.zeros(1, 3, 48)}
+    refused(bert, cross, "cross-attention to another sequence", CapabilityError)
+
+
+def test_wrong_models_are_refused(bert, ids):
+    refused(
+        torch.nn.Linear(2, 2), ids, r"a Hugging Face torch model; received torch\.nn\.modules\.linear\.Linear"
+    )
+    refused("minilm", ids, r"a Hugging Face torch model; received builtins\.str")
+    refused(
+        build("bert").half(),
+        ids,
+        r"received embeddings\S* in torch\.float16\. Hint: model\.float\(\)",
+        CapabilityError,
+    )
+    refused(build("bert").to("meta"), ids, r"a model on the CPU; received \S+ on meta", CapabilityError)
+    refused(build("bert").train(), ids, r"BertModel in training mode\. Hint: model\.eval\(\)")
+    bert.encoder.layer[1].train()
+    refused(bert, ids, r"encoder\.layer\.1 in training mode")
+    eager = build("bert", "eager")
+    eager.config.output_attentions = True
+    refused(eager, ids, r"received config\.output_attentions=True", CapabilityError)
+    made = transformers.T5Config(d_model=16, d_kv=8, num_layers=1, num_heads=2, d_ff=16, vocab_size=29)
+    t5 = transformers.T5ForConditionalGeneration(made).eval()
+    refused(t5, ids, r"T5ForConditionalGeneration, an encoder-decoder model", CapabilityError)

@@ -1,0 +1,228 @@
+"""The command line: what it prints, where it writes, and one calm message and exit code 2 for an error."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+import headwise
+from headwise import cli
+from headwise.inspect import HeadReport
+from headwise.inspect.tokens import EXAMPLE
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Call the command line in an empty folder: arguments in, result out."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("TOKENIZERS_PARALLELISM", "TRANSFORMERS_VERBOSITY", "HF_HUB_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(name, "x")  # so that what a run sets is undone afterwards
+        monkeypatch.delenv(name)
+    return lambda *arguments: CliRunner().invoke(cli.app, list(arguments))
+
+
+def start(tmp_path, *arguments, code=None, encoding="utf-8"):
+    """A real process in an empty folder."""
+    command = [sys.executable, "-m", "headwise"] if code is None else [sys.executable, "-c", code]
+    return subprocess.Popen(
+        [*command, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": encoding},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding=encoding,
+    )
+
+
+def finish(process):
+    out, error = process.communicate(timeout=300)
+    return process.returncode, out, error
+
+
+def test_without_arguments_it_says_what_it_does(run):
+    result = run()
+    assert result.exit_code == 0 and result.stderr == ""
+    assert result.stdout.startswith(f"headwise {headwise.__version__}: ")
+    commands = [line.strip() for line in result.stdout.splitlines() if line.startswith("  headwise ")]
+    assert len(commands) == 3
+    assert max(map(len, result.stdout.splitlines())) <= 100
+
+
+def test_version(run):
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"headwise {headwise.__version__}\n")
+
+
+def test_help_lists_every_option(run):
+    result = run("inspect", "--help")
+    assert result.exit_code == 0
+    for option in ("--text-file", "--max-tokens", "--out", "--json"):
+        assert option in result.stdout
+
+
+def test_inspect_the_example(run, tmp_path):
+    result = run("inspect", "--json", "r.json")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert "previous token" in result.stdout
+    assert result.stdout.rstrip().splitlines()[-2:] == [
+        f"Report: {tmp_path / 'report.html'}",
+        f"As JSON: {tmp_path / 'r.json'}",
+    ]
+    assert (tmp_path / "report.html").read_text().lstrip().lower().startswith("<!doctype html")
+    report = HeadReport.from_json((tmp_path / "r.json").read_text())
+    assert report.text == {"source": "built-in example", "n_tokens": 21}
+    assert report.model["name"] == "minilm" and report.check["max_abs_difference"] == 0.0
+    assert [len(layer["heads"]) for layer in report.layers] == [12] * 6
+
+
+def test_inspect_a_text(run, tmp_path):
+    result = run("inspect", "minilm", "A dog barked.", "--out", "a.html", "--json", "a.json")
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "a.json").read_text())["tokens"] == [
+        "[CLS]",
+        "a",
+        "dog",
+        "barked",
+        ".",
+        "[SEP]",
+    ]
+    assert (tmp_path / "a.html").is_file() and not (tmp_path / "report.html").exists()
+
+
+def test_inspect_a_file_and_cut_it(run, tmp_path):
+    (tmp_path / "t.txt").write_text("\ufeff" + EXAMPLE, encoding="utf-8")
+    result = run("inspect", "--text-file", "t.txt", "--max-tokens", "5", "--json", "t.json")
+    assert result.exit_code == 0, result.output
+    report = json.loads((tmp_path / "t.json").read_text())
+    assert report["tokens"] == ["[CLS]", "the", "cat", "sat", "[SEP]"] and report["text"]["source"] == "t.txt"
+    assert "The text has 21 tokens; 5 kept" in result.stdout.replace("\n", " ")
+
+
+ERRORS = {
+    "unknown model": (
+        ["nosuch"],
+        "model: expected a folder with config.json, a Hugging Face hub name, or one of: minilm",
+    ),
+    "text as model": (["The cat sat"], "headwise inspect minilm TEXT"),
+    "empty text": (["minilm", ""], "text: expected some text; received an empty text"),
+    "no token": (["minilm", "\u200b"], "text: expected a text with at least one token"),
+    "long text": (["minilm", "one " * 600], "received 602. Hint: --max-tokens 512"),
+    "no room": (["--max-tokens", "2"], "--max-tokens: expected at least 3"),
+    "two texts": (
+        ["minilm", "a", "--text-file", "b"],
+        "--text-file: expected either a text or a file; received both",
+    ),
+    "no file": (["--text-file", "none.txt"], "received none.txt (No such file or directory)"),
+    "folder as file": (["--text-file", "."], "--text-file: expected a file that can be read; received . ("),
+    "no UTF-8": (
+        ["--text-file", "latin.txt"],
+        "a UTF-8 text file; received latin.txt (invalid continuation byte at byte 1)",
+    ),
+    "folder as out": (["--out", "."], "--out: expected a file; received . (a folder)"),
+    "no folder": (
+        ["--out", "no/r.html"],
+        "--out: expected a file in a folder that exists; received no/r.html",
+    ),
+    "no folder, json": (
+        ["--json", "no/r.json"],
+        "--json: expected a file in a folder that exists; received no/r.json",
+    ),
+    "one file": (["--out", "r", "--json", "./r"], "--json: expected another file than --out; received r"),
+    "device as out": (
+        ["--out", "/dev/full"],
+        "--out: expected a file that can be written; received /dev/full (No space",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_is_one_message_and_exit_code_2(run, tmp_path, case):
+    (tmp_path / "latin.txt").write_bytes("né ".encode("latin-1"))
+    arguments, message = ERRORS[case]
+    result = run("inspect", *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("headwise: ") and result.stderr.count("\n") == 1
+    assert message in result.stderr
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("arguments", [["--bogus"], ["minilm", "a", "b"], ["--max-tokens", "many"]])
+def test_wrong_usage_is_exit_code_2(run, arguments):
+    result = run("inspect", *arguments)
+    assert result.exit_code == 2 and result.stdout == "" and "Usage:" in result.stderr
+
+
+def test_an_unknown_command_is_exit_code_2(run):
+    assert run("look").exit_code == 2
+
+
+def test_ctrl_c_is_quiet(run, tmp_path, monkeypatch):
+    from headwise.inspect import models
+
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(models, "load_model", interrupted)
+    result = run("inspect")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_good_run_in_a_process(tmp_path):
+    code, out, error = finish(start(tmp_path, "inspect"))
+    assert (code, error) == (0, "")
+    assert "6 layers × 12 heads, 21 tokens of the built-in example" in out
+    assert out.endswith(f"Report: {(tmp_path / 'report.html').resolve()}\n")
+
+
+def test_a_terminal_without_unicode(tmp_path):
+    code = "from headwise import cli; cli.app = lambda: cli.Console().print('it \u2192 cat'); cli.main()"
+    assert finish(start(tmp_path, code=code, encoding="ascii")) == (0, "it ? cat\n", "")
+
+
+def test_a_bad_run_in_a_process(tmp_path):
+    code, out, error = finish(start(tmp_path, "inspect", "nosuch"))
+    assert (code, out) == (2, "")
+    assert error.startswith("headwise: model: ") and error.count("\n") == 1 and "Traceback" not in error
+
+
+def test_without_torch_in_a_process(tmp_path):
+    code = "import sys; sys.modules['torch'] = None; from headwise.cli import main; main()"
+    found = finish(start(tmp_path, "inspect", code=code))
+    assert found == (
+        2,
+        "",
+        "headwise: model: expected torch and transformers to be installed; received no module named torch. "
+        "Hint: pip install 'headwise[models]'\n",
+    )
+
+
+def test_ctrl_c_in_a_process(tmp_path):
+    waiting = (
+        "import headwise.inspect.models as models, pathlib, time;"
+        "models.load_model = lambda name: (pathlib.Path('ready').touch(), time.sleep(100));"
+        "from headwise.cli import main; main()"
+    )
+    process = start(tmp_path, "inspect", code=waiting)
+    deadline = time.monotonic() + 200
+    while not (tmp_path / "ready").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert finish(process) == (130, "", "")
+
+
+def test_only_typer_is_needed_to_answer_a_question(tmp_path):
+    code = (
+        "import sys; from headwise.cli import app; app(['--version'], standalone_mode=False);"
+        "print(sorted({'torch', 'transformers', 'jax'} & set(sys.modules)))"
+    )
+    _, out, _ = finish(start(tmp_path, code=code))
+    assert out == f"headwise {headwise.__version__}\n[]\n"

@@ -1,0 +1,271 @@
+"""The text of every error message of the core, word for word, in golden/messages.txt.
+
+A last test reads the source: every place that raises has to be reached by one of the cases here.
+"""
+
+import ast
+import traceback
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import headwise
+from headwise import AuxRequest, HeadwiseError, attention, multi_head_attention
+from headwise.options import UNSERVED
+
+GOLDEN = Path(__file__).parent / "golden" / "messages.txt"
+CORE = (
+    "arrays",
+    "options",
+    "request",
+    "problem",
+    "planning",
+    "statistics",
+    "functional",
+    "block",
+    "reference",
+)
+
+
+def zeros(*shape, dtype=np.float32):
+    return np.zeros(shape, dtype)
+
+
+Q, K, V = zeros(2, 6, 5, 8), zeros(2, 3, 7, 8), zeros(2, 3, 7, 4)
+X, W = zeros(4, 8), zeros(8, 8)
+
+
+class Far:
+    """An array on another device."""
+
+    def __dlpack__(self, **options):
+        raise BufferError
+
+    def __dlpack_device__(self):
+        return 2, 1
+
+
+def call(query=Q, key=K, value=V, attn_mask=None, **options):
+    return lambda: attention(query, key, value, attn_mask, **options)
+
+
+def small(n_q, n_k, **options):
+    return call(zeros(n_q, 8), zeros(n_k, 8), zeros(n_k, 4), **options)
+
+
+def block(x=X, context=None, **changes):
+    arguments = {"w_q": W, "w_k": W, "w_v": W, "w_o": W, "num_heads": 2, **changes}
+    return lambda: multi_head_attention(x, context, **arguments)
+
+
+def ask(**request):
+    return lambda: AuxRequest(**request)
+
+
+def asked(query_offset=0, **request):
+    return call(return_aux=AuxRequest(**request), query_offset=query_offset)
+
+
+WIDE = zeros(512, 512)
+CASES = {
+    # what is no array that can be taken
+    "a list": call([[1.0]]),
+    "nothing": call(value=None),
+    "an object": call(object()),
+    "integers": call(Q.astype(np.int64)),
+    "byte order": call(Q.astype(Q.dtype.newbyteorder())),
+    "half precision": call(Q.astype(np.float16)),
+    "half precision, torch": call(torch.zeros(5, 8, dtype=torch.float16)),
+    "bfloat16, torch": call(torch.zeros(5, 8, dtype=torch.bfloat16)),
+    "bfloat16, jax": call(jnp.zeros((5, 8), jnp.bfloat16)),
+    "gradients": call(torch.zeros(5, 8, requires_grad=True)),
+    "another device, torch": call(torch.zeros(5, 8, device="meta")),
+    "another device, dlpack": call(Far()),
+    "a sparse tensor": call(torch.eye(3).to_sparse()),
+    "traced": lambda: jax.jit(lambda x: attention(x, x, x))(jnp.zeros((5, 8))),
+    "a random key": call(jax.random.key(0)),
+    "a masked array": call(np.ma.masked_array(Q)),
+    "mixed kinds": call(key=torch.zeros(2, 3, 7, 8)),
+    "mixed kinds, mask": call(attn_mask=torch.ones(5, 7, dtype=torch.bool)),
+    "mixed dtypes": call(key=K.astype(np.float64)),
+    # shapes
+    "one axis": call(zeros(8)),
+    "fewer axes": call(key=zeros(7, 8)),
+    "another batch": call(key=zeros(4, 3, 7, 8)),
+    "no width": call(zeros(2, 6, 5, 0)),
+    "another width": call(key=zeros(2, 3, 7, 9)),
+    "transposed key": call(key=zeros(2, 3, 8, 7)),
+    "fewer values": call(value=zeros(2, 3, 6, 4)),
+    "no heads": call(zeros(2, 0, 5, 8)),
+    "more value heads": call(value=zeros(2, 6, 7, 4)),
+    "heads that do not divide": call(key=zeros(2, 4, 7, 8), value=zeros(2, 4, 7, 4)),
+    "grouped heads switched off": call(enable_gqa=False),
+    # masks
+    "integer mask": call(attn_mask=np.ones((5, 7), np.int64)),
+    "mask of another dtype": call(attn_mask=np.ones((5, 7))),
+    "mask of 0 and 1": call(attn_mask=np.tri(5, 7, dtype=np.float32)),
+    "mask of another shape": call(attn_mask=np.ones((6, 6), bool)),
+    "mask per batch entry, row": call(attn_mask=np.ones((2, 7), bool)),
+    "mask per batch entry, grid": call(attn_mask=np.ones((2, 5, 7), bool)),
+    "transposed mask": call(attn_mask=np.ones((7, 5), bool)),
+    # positions
+    "causal, more keys": small(2, 5, is_causal=True),
+    "causal, more queries": small(5, 2, is_causal=True),
+    "causal, large": small(200, 300, is_causal=True),
+    "distance without positions": small(2, 3, return_aux=AuxRequest(distance=True)),
+    "unknown alignment": call(causal_alignment="bottom"),
+    "offset and alignment": call(causal_alignment="upper_left", query_offset=3),
+    "offset per batch entry": call(query_offset=np.array([1, 2])),
+    "fractional offset": call(query_offset=1.5),
+    # options
+    "is_causal": call(is_causal=1),
+    "enable_gqa": call(enable_gqa="yes"),
+    "dropout": call(dropout_p=0.1),
+    "dropout out of range": call(dropout_p=True),
+    "scale": call(scale=float("nan")),
+    "implementation": call(implementation="flash"),
+    "num_threads": call(num_threads=0),
+    "return_aux": call(return_aux=True),
+    **{name: call(**{name: np.zeros(3)}) for name in UNSERVED},
+    # requests
+    "flag": ask(lse=1),
+    "count": ask(top_k=True),
+    "offsets": ask(offsets=(0.5,)),
+    "offsets as text": ask(offsets="12"),
+    "offsets too large": ask(offsets=(2**40,)),
+    "sum_squares": ask(sum_squares=True),
+    "matches of floats": ask(matches=[0.5]),
+    "ragged matches": ask(matches=[[1], [1, 2]]),
+    "classes below -1": ask(segments=[-2]),
+    "classes too large": asked(segments=[9999] * 7),
+    "too few matches": asked(matches=[1, 2]),
+    "too few query tokens": asked(matches=([1] * 7, [1])),
+    "too few classes, one head": small(5, 7, return_aux=AuxRequest(segments=[0, 1])),
+    # the block
+    "x of one axis": block(zeros(8)),
+    "another batch of context": block(context=zeros(2, 4, 8)),
+    "weight of one axis": block(w_q=zeros(8)),
+    "weight of another height": block(w_q=zeros(7, 9)),
+    "transposed weight": block(w_q=zeros(6, 8)),
+    "width of context": block(context=zeros(3, 5)),
+    "no heads in the block": block(num_heads=0),
+    "512 by 6": block(zeros(2, 512), w_q=WIDE, w_k=WIDE, w_v=WIDE, w_o=WIDE, num_heads=6),
+    "key/value heads": block(num_heads=4, num_kv_heads=3),
+    "width of keys": block(w_k=zeros(8, 6)),
+    "width of grouped keys": block(w_k=zeros(8, 4), w_v=zeros(8, 4)),
+    "no columns": block(w_q=zeros(8, 0)),
+    "heads added": block(w_o=zeros(4, 8)),
+    "bias": block(b_q=zeros(7)),
+}  # fmt: skip
+
+
+def caught(case):
+    with pytest.raises(HeadwiseError) as error:
+        case()
+    return error.value
+
+
+def golden():
+    """Name -> kind and message, from "[name] Kind" followed by the message and an empty line."""
+    entries = {}
+    for entry in GOLDEN.read_text(encoding="utf-8").split("\n\n"):
+        heading, message = entry.strip("\n").split("\n", 1)
+        name, kind = heading.removeprefix("[").split("] ")
+        entries[name] = f"{kind}\n{message}"
+    return entries
+
+
+EXPECTED = golden()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_message(name):
+    error = caught(CASES[name])
+    assert f"{type(error).__name__}\n{error}" == EXPECTED[name]
+
+
+def test_no_golden_message_is_left_over():
+    assert set(EXPECTED) == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_message_has_every_part(name):
+    error = caught(CASES[name])
+    assert error.argument and error.expected and error.received and error.hint
+    assert all("  " not in part.split("\n")[0] for part in (error.expected, error.received, error.hint))
+
+
+def test_batched_torch_tensor():
+    error = caught(lambda: torch.vmap(lambda x: attention(x, x, x))(torch.zeros(2, 3, 4)))
+    assert str(error).startswith(
+        "query: expected a plain torch tensor; received Tensor ("
+    )  # torch's words follow
+    assert str(error).endswith("Hint: call it outside torch.vmap, torch.func and torch.compile")
+
+
+class FarJax:
+    """Stands in for a JAX array on an accelerator, which a test machine does not have."""
+
+    def devices(self):
+        return {type("Device", (), {"platform": "gpu"})()}
+
+
+def test_jax_array_on_another_device(monkeypatch):
+    monkeypatch.setattr(jax, "Array", FarJax)
+    assert str(caught(call(FarJax()))) == (
+        "query: expected an array in the CPU's memory; received a JAX array on gpu. "
+        "Hint: jax.device_put(query, jax.devices('cpu')[0])"
+    )
+
+
+def test_environment(environment):
+    environment("HEADWISE_NUM_THREADS", "many")
+    assert str(caught(call())) == (
+        "HEADWISE_NUM_THREADS: expected a whole number >= 1; received many. "
+        "Hint: unset it to take the default"
+    )
+    environment("HEADWISE_ISA", "avx1024")
+    names = ", ".join(headwise._core.isa_names())
+    assert str(caught(call())) == (
+        f"HEADWISE_ISA: expected one that this processor runs ({names}); received avx1024. "
+        "Hint: unset it to take the widest"
+    )
+
+
+def places_that_raise():
+    """(module, first line, last line) of every ``raise`` of the core."""
+    package = Path(headwise.__file__).parent
+    for module in CORE:
+        for node in ast.walk(ast.parse((package / f"{module}.py").read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and node.exc is not None and "TypeError" not in ast.dump(node.exc):
+                yield module, node.lineno, node.end_lineno
+
+
+def test_every_place_that_raises_is_reached(environment, monkeypatch):
+    cases = list(CASES.values())
+    cases.append(lambda: torch.vmap(lambda x: attention(x, x, x))(torch.zeros(2, 3, 4)))
+    reached = set()
+
+    def note(case):
+        for frame in traceback.extract_tb(caught(case).__traceback__):
+            reached.add((Path(frame.filename).stem, frame.lineno))
+
+    for case in cases:
+        note(case)
+    environment("HEADWISE_NUM_THREADS", "many")
+    note(call())
+    environment("HEADWISE_ISA", "avx1024")
+    note(call())
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "Array", FarJax)
+        note(call(FarJax()))
+    missed = [
+        f"{module}.py:{first}"
+        for module, first, last in places_that_raise()
+        if not any((module, line) in reached for line in range(first, last + 1))
+    ]
+    assert missed == []
