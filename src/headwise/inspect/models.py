@@ -162,9 +162,9 @@ def _read_from_hub(name: str) -> LoadedModel:
     """Ask the hub once (transformers alone would try for a minute); without it the local cache has to do."""
     why = _why_no_download(name)
     try:
-        return _read(name, name, f"huggingface.co/{name}", local_files_only=why is not None)
+        return _read(name, name, f"the Hugging Face hub: {name}", local_files_only=why is not None)
     except HeadwiseError as error:
-        if why is None:
+        if why is None or not isinstance(error.__cause__, OSError):  # it is there, but not good
             raise
         raise _unknown(name, f"no folder of that name, nothing in the local hub cache, and {why}") from error
 
