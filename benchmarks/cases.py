@@ -19,7 +19,7 @@ class Case:
 
     @property
     def flops(self) -> float:
-        """Floating-point operations of both products over the visible pairs; one multiply-add counts as two."""
+        """Operations of both products over the visible pairs; one multiply-add counts as two."""
         visible = self.n * (self.n + 1) / 2 if self.causal else self.n * self.n
         return 4.0 * self.heads * visible * self.d
 

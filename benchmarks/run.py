@@ -1,8 +1,8 @@
 """Verify, then time: headwise beside torch's fused attention, in one process, on the same threads.
 
-Every case is first checked against the float64 reference; a wrong kernel is never timed. Runs are interleaved in
-pairs and the median ratio of the pairs counts, so a machine whose speed drifts drifts for both. The multiply-add rate
-of the processor is measured beside each pair: it is the ceiling that both are compared with.
+Every case is first checked against the float64 reference; a wrong kernel is never timed. Runs are interleaved
+in pairs and the median ratio of the pairs counts, so a machine whose speed drifts drifts for both. The
+multiply-add rate of the processor is measured beside each pair: the ceiling that both are compared with.
 
     python benchmarks/run.py [--threads N] [--case TEXT] [--json FILE]
 """
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# torch's OpenMP workers spin after each call and would take the core from whoever runs next. Set before torch loads.
+# torch's OpenMP workers spin after each call and would take the core from whoever runs next.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 os.environ.setdefault("KMP_BLOCKTIME", "0")
@@ -88,7 +88,9 @@ def measure(case: Case, threads: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=_core.default_threads())
     parser.add_argument("--case", default="", help="run only the cases whose name contains this text")
     parser.add_argument("--json", type=Path, help="also write the figures here")
@@ -98,7 +100,9 @@ def main() -> None:
         f"{platform.processor() or platform.machine()}, instruction set {_core.isa_names()[-1]}, "
         f"{options.threads} thread(s), float32; torch {torch.__version__}, numpy {np.__version__}"
     )
-    print(f"{'case':<20}{'headwise':>11}{'torch':>11}{'ratio':>8}{'quartiles':>14}{'of FMA':>16}{'error':>10}")
+    print(
+        f"{'case':<20}{'headwise':>11}{'torch':>11}{'ratio':>8}{'quartiles':>14}{'of FMA':>16}{'error':>10}"
+    )
     results = []
     with torch.no_grad():
         for case in CASES:
@@ -109,7 +113,8 @@ def main() -> None:
             low, high = r["ratio_quartiles"]
             print(
                 f"{r['case']:<20}{r['headwise_ms']:>8.2f} ms{r['torch_ms']:>8.2f} ms{r['ratio']:>7.2f}x"
-                f"{f'{low:.2f} - {high:.2f}':>14}{r['headwise_of_fma']:>9.0%} :{r['torch_of_fma']:>4.0%}{r['error']:>11.1e}"
+                f"{f'{low:.2f} - {high:.2f}':>14}{r['headwise_of_fma']:>9.0%} :{r['torch_of_fma']:>4.0%}"
+                f"{r['error']:>11.1e}"
             )
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -13,6 +13,7 @@ from headwise.errors import CapabilityError, HeadwiseError
 from headwise.options import served
 from headwise.problem import Problem, build_problem
 
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Plan:
     """How one problem runs; ``print(plan)`` shows it with its reasons.
@@ -36,8 +37,8 @@ class Plan:
     def second_pass(self) -> tuple[str, ...]:
         """Requested statistics that read the keys a second time.
 
-        Sums down the columns are sums of final weights. For them the kernel keeps the exponentials of a group of rows
-        until the rows are complete; where these would outgrow the cache, it reads the keys again.
+        Sums down the columns are sums of final weights. For them the kernel keeps the exponentials of a group
+        of rows until the rows are complete; where these would outgrow the cache, it reads the keys again.
         """
         strip = self.problem.n_k * self.tile[0] * self.problem.query.dtype.itemsize
         return ("received",) if self.problem.request.received and strip > _core.largest_strip else ()
