@@ -244,21 +244,28 @@ template <class T, int N>
 bool write_output(const Problem& p, int64_t b, int64_t h, const Group<T>& g) {
     constexpr int64_t L = N * lanes<T>;
     const T factor = p.head_mask ? T(p.head_mask[b * p.heads + h]) : T(1);
-    for (int n = 0; n < N; ++n) {
-        const Vec<T> inverse = factor / g.total[n];
-        for (int64_t c = 0; c < p.d_v; ++c)  // a row that sees no key: output 0
-            g.out[c * N + n] = g.share[n] == 0 ? Vec<T>{} : g.out[c * N + n] * inverse;
-    }
     T* to = static_cast<T*>(p.output) + ((b * p.heads + h) * p.n_q + g.first) * p.d_v;
     const T* from = reinterpret_cast<const T*>(g.out);
-    T sum = 0;
-    for (int64_t lane = 0; lane < g.used; ++lane)
-        for (int64_t c = 0; c < p.d_v; ++c) {
-            const T x = from[c * L + lane];
-            to[lane * p.d_v + c] = x;
-            sum += x - x;  // stays 0 until the first NaN or infinity
+    Vec<T> wrong{};  // stays 0 until the first NaN or infinity
+    for (int n = 0; n < N; ++n) {
+        const Vec<T> inverse = factor / g.total[n];
+        for (int64_t c = 0; c < p.d_v; ++c) {  // a row that sees no key: output 0
+            const Vec<T> x = g.share[n] == 0 ? Vec<T>{} : g.out[c * N + n] * inverse;
+            g.out[c * N + n] = x;
+            wrong += x - x;
         }
-    return sum == 0;
+        const int64_t lane = n * lanes<T>, live = least(g.used - lane, lanes<T>);
+        int64_t c = 0;
+        for (; c + lanes<T> <= p.d_v; c += lanes<T>) {
+            Square<T> square;
+            for (int i = 0; i < lanes<T>; ++i) square[i] = g.out[(c + i) * N + n];
+            transpose<T>(square);
+            for (int i = 0; i < live; ++i) store_loose<T>(to + (lane + i) * p.d_v + c, square[i]);
+        }
+        for (; c < p.d_v; ++c)
+            for (int64_t i = 0; i < live; ++i) to[(lane + i) * p.d_v + c] = from[c * L + lane + i];
+    }
+    return !any(wrong != 0);
 }
 
 // Runs `queries` rows from `first` of head (b, h): clears, streams all keys, writes.

@@ -137,12 +137,19 @@ void load(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t used, G
     const T* rows = static_cast<const T*>(q.data) + q.batch[b] + h * q.head + first * q.row;
     const T scale = T(p.scale);
     T* to = reinterpret_cast<T*>(g.query);
-    for (int64_t lane = 0; lane < L; ++lane) {
-        const T* from = rows + lane * q.row;
-        if (lane < used)
-            for (int64_t c = 0; c < p.d_k; ++c) to[c * L + lane] = from[c * q.col] * scale;
-        else
-            for (int64_t c = 0; c < p.d_k; ++c) to[c * L + lane] = 0;
+    for (int n = 0; n < N; ++n) {
+        const int64_t lane = n * lanes<T>, live = least(used - lane, lanes<T>);
+        int64_t c = 0;
+        if (q.col == 1 && live == lanes<T>)  // whole squares in registers
+            for (; c + lanes<T> <= p.d_k; c += lanes<T>) {
+                Square<T> square;
+                for (int i = 0; i < lanes<T>; ++i) square[i] = load_loose(rows + (lane + i) * q.row + c) * scale;
+                transpose<T>(square);
+                for (int i = 0; i < lanes<T>; ++i) g.query[(c + i) * N + n] = square[i];
+            }
+        for (; c < p.d_k; ++c)
+            for (int64_t i = 0; i < lanes<T>; ++i)
+                to[c * L + lane + i] = i < live ? rows[(lane + i) * q.row + c * q.col] * scale : T(0);
     }
     using I = typename Lane<T>::Int;
     g.first = first;

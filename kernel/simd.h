@@ -66,6 +66,66 @@ inline T sum(Vec<T> v) {
     return total;
 }
 
+// A square of lanes x lanes numbers, rows to columns, in log2(lanes) rounds of pairwise exchanges. Without the builtin
+// (GCC 11) the same by single numbers.
+template <int... I>
+struct Indices {};
+template <int N, int... I>
+struct Count : Count<N - 1, N - 1, I...> {};
+template <int... I>
+struct Count<0, I...> {
+    using type = Indices<I...>;
+};
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define HEADWISE_SHUFFLE
+#endif
+#endif
+
+template <class T>
+using Square = Vec<T>[lanes<T>];
+
+#ifdef HEADWISE_SHUFFLE
+template <class T, int S, int... I>
+[[gnu::always_inline]] inline void exchange(Square<T>& rows, Indices<I...>) {
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes<T>; ++i) {
+        if (i & S) continue;
+        const Vec<T> a = rows[i], b = rows[i + S];
+        rows[i] = __builtin_shufflevector(a, b, ((I & S) ? lanes<T> + I - S : I)...);
+        rows[i + S] = __builtin_shufflevector(a, b, ((I & S) ? lanes<T> + I : I + S)...);
+    }
+    if constexpr (2 * S < lanes<T>) exchange<T, 2 * S>(rows, Indices<I...>{});
+}
+template <class T>
+[[gnu::always_inline]] inline void transpose(Square<T>& rows) {
+    if constexpr (lanes<T> > 1) exchange<T, 1>(rows, typename Count<lanes<T>>::type{});
+}
+#else
+template <class T>
+inline void transpose(Square<T>& rows) {
+    for (int i = 0; i < lanes<T>; ++i)
+        for (int j = 0; j < i; ++j) {
+            const T x = rows[i][j];
+            rows[i][j] = rows[j][i];
+            rows[j][i] = x;
+        }
+}
+#endif
+
+// Vectors in the user's memory, at any address.
+template <class T>
+inline Vec<T> load_loose(const T* from) {
+    Vec<T> v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+}
+template <class T>
+inline void store_loose(T* to, Vec<T> v) {
+    std::memcpy(to, &v, sizeof v);
+}
+
 // e^x for x <= 0 (a few ulp above 0 is fine), for K vectors in step, so that their latencies hide each other. Exactly 1 at
 // 0 and exactly 0 below ln(smallest normal), so -inf gives 0 and nothing denormal is made; NaN stays NaN.
 // x = (n + f) ln 2 with integer n, f in [-1/2, 1/2]; 2^f by a minimax polynomial with constant term 1 (relative error
