@@ -205,9 +205,37 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
         add_values<T, N>(p, v, g, keys, tile);
 }
 
+// Does any key stand open to this row, by range, masks and segments alone? Asked of the rows that came out empty.
+template <class T>
+bool sees_a_key(const Problem& p, int64_t b, int64_t h, int64_t query) {
+    const Range r = p.range(b, query);
+    const auto at = [&](const Operand& m, int64_t j) {
+        return m.batch[b] + h * m.head + query * m.row + j * m.col;
+    };
+    const auto hidden_by = [&](const Operand& m, int64_t j) {
+        return static_cast<const T*>(m.data)[at(m, j)] == minus_infinity<T>;
+    };
+    for (int64_t j = r.from; j < r.until; ++j) {
+        if (p.mask_kind == MaskKind::boolean && !static_cast<const uint8_t*>(p.mask.data)[at(p.mask, j)]) continue;
+        if (p.mask_kind == MaskKind::additive && hidden_by(p.mask, j)) continue;
+        if (p.bias.data && hidden_by(p.bias, j)) continue;
+        if (p.key_segments && p.key_segments[b * p.n_k + j] != p.query_segments[b * p.n_q + query]) continue;
+        return true;
+    }
+    return false;
+}
+
 // All keys seen: the sink logits join the denominator, as keys without a value would.
 template <class T, int N>
-void close(const Problem& p, int64_t h, Group<T>& g) {
+void close(const Problem& p, int64_t b, int64_t h, Group<T>& g) {
+    // -inf means hidden. Where every score that a row does see overflowed to -inf, its answer is not 0 but unknown: NaN.
+    for (int64_t lane = 0; lane < g.used; ++lane) {
+        T& total = reinterpret_cast<T*>(g.total)[lane];
+        if (total == 0 && sees_a_key<T>(p, b, h, g.first + lane)) {
+            total = T(__builtin_nan(""));
+            reinterpret_cast<T*>(g.top)[lane] = total;
+        }
+    }
     for (int n = 0; n < N; ++n) {
         g.share[n] = g.total[n];
         g.best[n] = splat(T(1));
@@ -299,7 +327,7 @@ void run_rows(const Problem& p, const Slots& slot, int64_t b, int64_t h, int64_t
         Group<T>& g = w.groups[i];
         with_vectors(g.vectors, [&](auto n) {
             constexpr int N = decltype(n)::value;
-            close<T, N>(p, h, g);
+            close<T, N>(p, b, h, g);
             write_statistics<T, N>(p, slot, b, h, g, w.pool);
             if (p.strip) add_columns<T, N>(g, w.columns);
             if (!p.output || write_output<T, N>(p, b, h, g) || !p.masked()) return;
@@ -310,7 +338,7 @@ void run_rows(const Problem& p, const Slots& slot, int64_t b, int64_t h, int64_t
             clear<T, N>(again, g);
             for (int64_t key = g.any.from / key_block * key_block; key < g.any.until; key += key_block)
                 step<T, N>(again, Slots(again.statistics), b, h, w, g, key, least(key_block, g.any.until - key), true);
-            close<T, N>(again, h, g);
+            close<T, N>(again, b, h, g);
             write_output<T, N>(again, b, h, g);
         });
     }

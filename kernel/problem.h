@@ -52,6 +52,8 @@ struct Statistics {
     int64_t n_classes = 0;                 //
     const int32_t* classes = nullptr;      // (B, n_k), negative: no class
     void* segment_mass = nullptr;          // rows x n_classes
+    void* row_top = nullptr;               // rows, the driver's own: m and l for the second pass
+    void* row_total = nullptr;             // rows
     void* received = nullptr;              // (B, H, n_k)
     int64_t* received_count = nullptr;     // (B, H, n_k)
     int64_t pooled_block = 0;              //

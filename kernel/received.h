@@ -1,4 +1,5 @@
-// received.h: the second pass, for sums down the columns: attention received by each key, once every row's lse is known.
+// received.h: the second pass, for sums down the columns: attention received by each key, once every row's maximum and sum
+// are known. (Not its log-sum-exp: for large scores that rounds away what e^{s - lse} needs.)
 //
 // A task owns some keys of one head and walks over all queries, so the sum has one order whatever the thread count.
 #pragma once
@@ -23,14 +24,17 @@ int64_t received_scratch(const Problem& p, void* scratch, Group<T>* g, Vec<T>** 
 template <class T, int N>
 void add_rows(const Problem& p, int64_t b, int64_t h, Group<T>& g, int64_t first_key, int64_t last_key, Vec<T>* tile,
               Vec<T>* sums, IntVec<T>* seen) {
-    Vec<T> lse[N];
+    Vec<T> top[N], inverse[N];
     IntVec<T> in_use[N];
-    const T* rows = static_cast<const T*>(p.statistics.lse) + (b * p.heads + h) * p.n_q + g.first;
+    const int64_t row = (b * p.heads + h) * p.n_q + g.first;
+    const T* tops = static_cast<const T*>(p.statistics.row_top) + row;
+    const T* totals = static_cast<const T*>(p.statistics.row_total) + row;
     for (int n = 0; n < N; ++n)
         for (int i = 0; i < lanes<T>; ++i) {
             const int64_t lane = n * lanes<T> + i;
-            const bool live = lane < g.used && rows[lane] != minus_infinity<T>;
-            lse[n][i] = live ? rows[lane] : -minus_infinity<T>;  // e^{s - inf} = 0: not a row, or one that sees nothing
+            const bool live = lane < g.used && totals[lane] != 0;  // else not a row, or one that sees nothing
+            top[n][i] = live ? tops[lane] : T(0);
+            inverse[n][i] = live ? 1 / totals[lane] : T(0);
             in_use[n][i] = live ? -1 : 0;
         }
     for (int64_t key = first_key; key < least(last_key, g.any.until); key += key_block) {
@@ -38,7 +42,7 @@ void add_rows(const Problem& p, int64_t b, int64_t h, Group<T>& g, int64_t first
         if (!masked_scores<T, N>(p, b, h, g, key, keys, tile)) continue;
         for (int64_t j = 0; j < keys; ++j) {
             Vec<T> sum{};
-            for (int n = 0; n < N; ++n) sum += exp(tile[j * N + n] - lse[n]);
+            for (int n = 0; n < N; ++n) sum += in_use[n] ? exp(tile[j * N + n] - top[n]) * inverse[n] : Vec<T>{};
             sums[key - first_key + j] += sum;
         }
         if (p.statistics.received_count)

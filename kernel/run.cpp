@@ -124,16 +124,18 @@ void run(Problem p, const Kernel& k, int threads) {
     p.strip = columns && p.n_k * k.group * width <= largest_strip;
     p.chunk = chunk_queries(p, k, threads);
 
-    std::unique_ptr<char[]> sums, lse, buckets;
+    std::unique_ptr<char[]> sums, tops, totals, buckets;
     std::unique_ptr<int64_t[]> counts;
     if (p.strip) {
         const std::size_t parts = std::size_t(all_heads * p.chunks() * p.n_k);
         sums.reset(new char[parts * std::size_t(width)]);
         p.column_sums = sums.get();
         if (s.received_count) counts.reset(new int64_t[parts]), p.column_counts = counts.get();
-    } else if (columns && !s.lse) {
-        lse.reset(new char[std::size_t(all_heads * p.n_q * width)]);
-        s.lse = lse.get();
+    } else if (columns) {
+        tops.reset(new char[std::size_t(all_heads * p.n_q * width)]);
+        totals.reset(new char[std::size_t(all_heads * p.n_q * width)]);
+        s.row_top = tops.get();
+        s.row_total = totals.get();
     }
 
     if (s.distance_histogram) {

@@ -237,6 +237,10 @@ void write_statistics(const Problem& p, const Slots& slot, int64_t b, int64_t h,
         const bool empty = share[lane] == 0;  // sink logits may still have made a total
         const auto mean = [&](int64_t s) { return empty ? missing : linear[s * L + lane] / l; };
         const auto put = [&](void* to, int64_t at, T x) { static_cast<T*>(to)[at] = x; };
+        if (want.row_total) {
+            put(want.row_top, row, top[lane]);
+            put(want.row_total, row, empty ? T(0) : l);
+        }
         if (want.lse) put(want.lse, row, l == 0 ? minus_infinity<T> : T(top[lane] + log(l)));
         if (want.max_weight) put(want.max_weight, row, empty ? missing : best[lane] / l);
         if (want.argmax) want.argmax[row] = g.argmax[lane];

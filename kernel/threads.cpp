@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -49,7 +50,11 @@ class Pool {
             std::lock_guard<std::mutex> lock(mutex_);
             while (int(workers_.size()) < threads - 1) {
                 const int id = int(workers_.size()) + 1;
-                workers_.emplace_back([this, id] { work(id); });
+                try {
+                    workers_.emplace_back([this, id] { work(id); });
+                } catch (const std::system_error&) {  // the system grants no more: fewer do the same work
+                    threads = id;
+                }
             }
             job_ = &job;
             tasks_ = tasks;
@@ -139,6 +144,8 @@ int default_threads() {
 }
 
 void parallel_for(int64_t tasks, int threads, const std::function<void(int64_t, int)>& run) {
+    // Workers stay for good, so a slip of the pen must not leave hundreds of them.
+    threads = std::min(threads, std::max(64, 4 * default_threads()));
     threads = int(std::min<int64_t>(threads, tasks));
     if (threads > 1 && !inside && the_pool().run(tasks, threads, run)) return;
     for (int64_t t = 0; t < tasks; ++t) run(t, 0);
