@@ -12,6 +12,7 @@ help:
 	@echo "make demo    install into $(VENV), inspect the heads of a real model, write report.html"
 	@echo "make test    install, then lint, type check and run every test"
 	@echo "make check   lint and type check only"
+	@echo "make mutants put classic faults in the place of the kernel; every one has to be noticed (3 minutes)"
 	@echo "make bench   verify, then time, beside torch (a few minutes; keep the machine quiet)"
 	@echo "make asan    the kernel's tests under Address- and UndefinedBehaviorSanitizer (some minutes)"
 	@echo "make clean   remove $(VENV) and build/"
@@ -29,6 +30,9 @@ check: $(VENV)/.installed $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+mutants: $(VENV)/.installed $(VENV)/.dev
+	$(BIN)/python -m tests.mutants.run
+
 bench: $(VENV)/.installed $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py
 
@@ -41,7 +45,7 @@ asan: $(VENV)/.installed $(VENV)/.dev
 	$(BIN)/cmake --build $(ASAN)
 	rm -rf $(ASAN)/site && mkdir -p $(ASAN)/site && cp -r src/headwise $(ASAN)/site/ && rm -f $(ASAN)/site/headwise/_core*
 	cp $(ASAN)/_core*.so $(ASAN)/site/headwise/
-	PYTHONPATH=$(ASAN)/site ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
+	PYTHONPATH=$(abspath $(ASAN)/site) ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
 	  $(BIN)/python -W error -m pytest tests/test_kernels.py -k "not queries_by_keys and not memory_probe"
 
 # ---- installation: each stamp is made anew when what it depends on has changed ----
@@ -68,7 +72,7 @@ $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.packages
-	$(PIP) install -q -c constraints.txt pytest hypothesis ruff mypy playwright jax
+	$(PIP) install -q -c constraints.txt pytest hypothesis ruff mypy playwright jax onnx
 	@touch $@
 
 clean:

@@ -350,18 +350,6 @@ NB_MODULE(_core, m) {
         const Kernel& k = kernel_for(isa, dtype);
         return std::tuple(k.lanes, k.group, k.key_block);
     }, nb::arg("isa"), nb::arg("dtype"), "(queries per vector, queries per register tile, keys per step).");
-    m.def("scratch_bytes", [](const std::string& isa, const std::string& dtype, int64_t n_k, int64_t d_k, int64_t d_v,
-                              bool masked, bool received) {
-        const Kernel& k = kernel_for(isa, dtype);
-        char output = 0;
-        Problem p;
-        p.n_k = n_k, p.d_k = d_k, p.d_v = d_v;
-        p.output = d_v > 0 ? &output : nullptr;
-        p.causal = masked;
-        p.strip = received && n_k * k.group * k.element_bytes <= largest_strip;
-        return k.scratch_bytes(p);
-    }, nb::arg("isa"), nb::arg("dtype"), nb::arg("n_k"), nb::arg("d_k"), nb::arg("d_v"), nb::arg("masked"),
-          nb::arg("received"), "Working memory of one thread, without that of row statistics.");
     m.attr("largest_strip") = largest_strip;
     m.def("default_threads", &default_threads, "Processors that affinity and control-group quota leave to this process.");
     m.def("fma_rate", &fma_rate, nb::arg("isa") = "", nb::arg("seconds") = 0.2,

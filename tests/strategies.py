@@ -69,6 +69,45 @@ def random_mask(rng, kind, lead, heads, n_q, n_k, dtype):
     return bias
 
 
+def random_rules(rng, lead, heads, n_q, n_k, dtype, likely):
+    """Every option beyond mask, causal and scale, each with probability ``likely``."""
+
+    def chosen():
+        return rng.random() < likely
+
+    rules = {}
+    if lead and chosen():
+        rules["query_offset"] = rng.integers(-n_q - 1, n_k + 2, lead)
+    if chosen():
+        bias = rng.normal(size=(heads, n_q, n_k)).astype(dtype)
+        bias[rng.random(bias.shape) < 0.2] = -np.inf
+        rules["attn_bias"] = bias
+    if chosen():
+        rules["window_size"] = tuple(
+            int(rng.integers(0, n)) if chosen() else None for n in (n_k + 1, n_q + 1)
+        )
+    for name, n in (("query_lengths", n_q), ("kv_lengths", n_k)):
+        if chosen():
+            rules[name] = rng.integers(0, n + 1, lead)
+    if chosen():
+        sides = [rng.integers(0, 3, (*lead, n)) for n in (n_q, n_k)]
+        if rng.random() < 0.7:
+            sides = [np.sort(side, axis=-1) for side in sides]  # packed sequences
+        rules["segment_ids"] = sides[0] if n_q == n_k and rng.random() < 0.5 else tuple(sides)
+    if chosen():
+        rules["softcap"] = float(rng.choice([0.5, 4.0, 50.0]))
+    if chosen():
+        rules["alibi_slopes"] = rng.normal(size=(heads,) if rng.random() < 0.5 else (*lead, heads)) / 4
+    if chosen():
+        sinks = rng.normal(size=(heads,) if rng.random() < 0.5 else (heads, 3)) * 3
+        rules["sinks"] = sinks.astype(dtype)
+    if chosen():
+        rules["head_mask"] = rng.normal(size=(heads,) if rng.random() < 0.5 else (*lead, heads))
+    if chosen():
+        rules["dropout_p"], rules["rng"] = float(rng.choice([0.1, 0.5, 0.9])), int(rng.integers(0, 2**63))
+    return rules
+
+
 @st.composite
 def cases(draw, sizes=PRIMES, masks=MASKS, layouts=LAYOUTS, max_n=None):
     """A random :class:`Case`. Numbers come from one drawn seed, so failing cases shrink by their shape."""

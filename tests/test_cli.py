@@ -64,6 +64,8 @@ def test_help_lists_every_option(run):
     assert result.exit_code == 0
     for option in ("--text-file", "--max-tokens", "--out", "--json"):
         assert option in result.stdout
+    words = " ".join(result.stdout.replace("│", " ").split())
+    assert "special tokens counted" in words and "an existing file is overwritten" in words
 
 
 def test_inspect_the_example(run, tmp_path):
@@ -71,8 +73,10 @@ def test_inspect_the_example(run, tmp_path):
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert "previous token" in result.stdout
-    assert result.stdout.rstrip().splitlines()[-2:] == [
-        f"Report: {tmp_path / 'report.html'}",
+    page = (tmp_path / "report.html").resolve()
+    assert result.stdout.rstrip().splitlines()[-3:] == [
+        f"Report: {page}",
+        f"Open it at “it” → “cat”: {page.as_uri()}#layer=5&head=11&token=8",
         f"As JSON: {tmp_path / 'r.json'}",
     ]
     assert (tmp_path / "report.html").read_text().lstrip().lower().startswith("<!doctype html")
@@ -93,6 +97,8 @@ def test_inspect_a_text(run, tmp_path):
         ".",
         "[SEP]",
     ]
+    assert "6 tokens from the command line" in result.stdout and "Open it at" not in result.stdout
+    assert "the label separator cannot be reached" in result.stdout.replace("\n", " ")
     assert (tmp_path / "a.html").is_file() and not (tmp_path / "report.html").exists()
 
 
@@ -110,7 +116,16 @@ ERRORS = {
         ["nosuch"],
         "model: expected a folder with config.json, a Hugging Face hub name, or one of: minilm",
     ),
-    "text as model": (["The cat sat"], "headwise inspect minilm TEXT"),
+    "text as model": (["The cat sat"], 'headwise inspect minilm "Your text."'),
+    "word as model": (["Hello"], 'headwise inspect minilm "Your text."'),
+    "misspelt model": (["MiniLM"], "Hint: did you mean minilm?"),
+    "hub name offline": (["some/model"], "Hint: unset HF_HUB_OFFLINE, or give a folder"),
+    "loose words": (
+        ["minilm", "The", "cat", "sat"],
+        "text: expected one argument; received 3 words without quotes. "
+        'Hint: put the text in quotes: headwise inspect minilm "The cat sat"',
+    ),
+    "loose words alone": (["The", "cat", "sat"], 'headwise inspect minilm "The cat sat"'),
     "empty text": (["minilm", ""], "text: expected some text; received an empty text"),
     "no token": (["minilm", "\u200b"], "text: expected a text with at least one token"),
     "long text": (["minilm", "one " * 600], "received 602. Hint: --max-tokens 512"),
@@ -154,7 +169,7 @@ def test_an_error_is_one_message_and_exit_code_2(run, tmp_path, case):
     assert not (tmp_path / "report.html").exists()
 
 
-@pytest.mark.parametrize("arguments", [["--bogus"], ["minilm", "a", "b"], ["--max-tokens", "many"]])
+@pytest.mark.parametrize("arguments", [["--bogus"], ["--max-tokens", "many"]])
 def test_wrong_usage_is_exit_code_2(run, arguments):
     result = run("inspect", *arguments)
     assert result.exit_code == 2 and result.stdout == "" and "Usage:" in result.stderr
@@ -180,7 +195,8 @@ def test_a_good_run_in_a_process(tmp_path):
     code, out, error = finish(start(tmp_path, "inspect"))
     assert (code, error) == (0, "")
     assert "6 layers × 12 heads, 21 tokens of the built-in example" in out
-    assert out.endswith(f"Report: {(tmp_path / 'report.html').resolve()}\n")
+    assert f"\nReport: {(tmp_path / 'report.html').resolve()}\n" in out
+    assert out.endswith("report.html#layer=5&head=11&token=8\n")
 
 
 def test_a_terminal_without_unicode(tmp_path):
@@ -226,3 +242,9 @@ def test_only_typer_is_needed_to_answer_a_question(tmp_path):
     )
     _, out, _ = finish(start(tmp_path, code=code))
     assert out == f"headwise {headwise.__version__}\n[]\n"
+
+
+def test_bytes_that_are_no_text_are_one_line(run):
+    result = run("inspect", "minilm", "\udcff hello")
+    assert result.exit_code == 2
+    assert "TEXT: expected a text in UTF-8" in result.stderr

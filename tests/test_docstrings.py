@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-MODULES = ["functional", "planning", "block"]
+MODULES = ["functional", "planning", "block", "positions", "weights"]
 
 
 @pytest.mark.parametrize("name", MODULES)

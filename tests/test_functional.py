@@ -12,6 +12,7 @@ from headwise import AuxRequest, attention
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError
 from headwise.functional import attention_statistics
 from headwise.options import UNSERVED
+from headwise.problem_rules import RULES
 from headwise.reference import reference_attention
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
@@ -41,7 +42,7 @@ def test_positional_signature_is_torchs():
 def test_every_option_of_the_design_is_in_the_signature():
     names = set(inspect.signature(attention).parameters)
     served = {"causal_alignment", "query_offset", "return_aux", "implementation", "num_threads"}
-    assert names == served | set(UNSERVED) | {
+    assert names == served | set(UNSERVED) | set(RULES) | {
         "query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa",
     }  # fmt: skip
 
@@ -350,3 +351,97 @@ def test_equal_weights_choose_the_lowest_index():
         _, aux = attention(query, key, value[:, :n_k], return_aux=AuxRequest(argmax=True, top_k=4))
         np.testing.assert_array_equal(aux.argmax, 0)
         np.testing.assert_array_equal(aux.top_k_index, np.broadcast_to(np.arange(4), (1, 2, 4)))
+
+
+def every_option(convert=np.asarray):
+    """Every option at once, for 2 batch entries, 6 heads, 5 queries and 7 keys."""
+    rng = np.random.default_rng(23)
+    return {
+        "attn_mask": convert(rng.random((5, 7)) < 0.9),
+        "attn_bias": convert(rng.normal(size=(6, 5, 7)).astype(np.float32)),
+        "is_causal": True,
+        "query_offset": convert(np.array([2, 4])),
+        "window_size": (4, 2),
+        "query_lengths": convert(np.array([5, 4])),
+        "kv_lengths": convert(np.array([6, 7])),
+        "segment_ids": (convert(np.arange(5) // 4), convert(np.arange(7) // 5)),
+        "softcap": 3.0,
+        "alibi_slopes": convert(rng.random(6).astype(np.float32)),
+        "sinks": convert(rng.normal(size=(6, 2)).astype(np.float32)),
+        "head_mask": convert(rng.normal(size=(2, 6)).astype(np.float32)),
+    }
+
+
+@pytest.mark.parametrize("convert", [torch.from_numpy, jnp.asarray], ids=["torch", "jax"])
+def test_options_of_the_callers_own_kind(convert):
+    arrays = normal(23, (2, 6, 5, 4), (2, 3, 7, 4), (2, 3, 7, 3))
+    dropout = {"dropout_p": 0.2, "rng": 5}
+    expected = attention(*arrays, **every_option(), **dropout)
+    np.testing.assert_array_equal(
+        attention(*map(convert, arrays), **every_option(convert), **dropout), expected
+    )
+    # Small ones may also be NumPy arrays or lists beside any kind.
+    np.testing.assert_array_equal(attention(*map(convert, arrays), **every_option(), **dropout), expected)
+    assert np.abs(expected).max() > 0
+
+
+@pytest.mark.parametrize("n_q, n_k, batch", [(0, 7, 2), (5, 0, 2), (0, 0, 2), (5, 7, 0)])
+def test_every_option_on_empty_axes(n_q, n_k, batch):
+    query, key, value = normal(24, (batch, 6, n_q, 4), (batch, 3, n_k, 4), (batch, 3, n_k, 3))
+    options = {
+        "attn_mask": np.ones((n_q, n_k), bool), "attn_bias": np.zeros((n_q, n_k), np.float32),
+        "is_causal": True, "query_offset": np.zeros(batch, int), "window_size": (4, 2),
+        "query_lengths": [n_q] * batch,
+        "kv_lengths": [n_k] * batch, "segment_ids": (np.zeros(n_q, int), np.zeros(n_k, int)), "softcap": 3.0,
+        "alibi_slopes": np.ones(6), "head_mask": np.ones(6), "dropout_p": 0.5, "rng": 0,
+    }  # fmt: skip
+    request = AuxRequest(
+        lse=True, distance=True, sum_squares=True, sink_logit_mass=True, received=True, pooled=2
+    )
+    for sinks in (None, np.ones(6)):
+        output, aux = attention(query, key, value, sinks=sinks, return_aux=request, **options)
+        np.testing.assert_array_equal(output, np.zeros((batch, 6, n_q, 3)))
+        if n_k == 0:
+            np.testing.assert_array_equal(aux.lse, -np.inf if sinks is None else 1.0)
+            assert np.isnan(aux.distance_histogram).all() and np.isnan(aux.sum_squares).all()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_farthest_offsets(sign):
+    query, key, value = normal(25, (1, 3, 4), (1, 5, 4), (1, 5, 2))
+    far = sign * 2**30
+    plain = attention(query, key, value)
+    np.testing.assert_array_equal(
+        attention(query, key, value, query_offset=far, is_causal=True), plain if sign > 0 else 0 * plain
+    )
+    window = (None, 2**30) if sign < 0 else (2**30, None)
+    output, aux = attention(
+        query, key, value, query_offset=far, window_size=window, return_aux=AuxRequest(distance=True)
+    )
+    near = np.arange(5) <= np.arange(3)[:, None] if sign < 0 else np.arange(5) >= np.arange(3)[:, None]
+    np.testing.assert_allclose(output, attention(query, key, value, near), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(aux.distance, 2**30, rtol=1e-6)
+    np.testing.assert_allclose(aux.distance_histogram[:, -1], 1, rtol=1e-6)
+
+
+def test_a_generator_moves_on():
+    query, key, value = normal(26, (1, 30, 4), (1, 30, 4), (1, 30, 2))
+    first, second = np.random.default_rng(1), np.random.default_rng(1)
+    outputs = [attention(query, key, value, dropout_p=0.5, rng=rng) for rng in (first, first, second)]
+    np.testing.assert_array_equal(outputs[0], outputs[2])
+    assert (outputs[0] != outputs[1]).any()
+    attention(query, key, value, rng=second)  # nothing to drop: the generator is left where it is
+    np.testing.assert_array_equal(attention(query, key, value, dropout_p=0.5, rng=second), outputs[1])
+
+
+def test_two_dimensions_with_every_option():
+    query, key, value = normal(27, (5, 4), (7, 4), (7, 3))
+    options = every_option()
+    options |= {"query_offset": 2, "query_lengths": 5, "kv_lengths": 6}
+    for name in ("attn_bias", "alibi_slopes", "sinks"):
+        options[name] = options[name][:1]
+    options["head_mask"] = [0.5]
+    wide = attention(query[None], key[None], value[None], **options)
+    np.testing.assert_array_equal(attention(query, key, value, **options), wide[0])
+    expected, _, _ = reference_attention(query, key, value, **options)
+    np.testing.assert_allclose(wide[0], expected, rtol=0, atol=2e-6)

@@ -4,10 +4,8 @@ The inputs are the ones that tell kernels apart: sizes around the edges of vecto
 differ, odd layouts, rows that see nothing, huge scores, NaN and infinity where nobody may look.
 """
 
-import os
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import headwise._core as _core
 import numpy as np
@@ -17,80 +15,22 @@ from hypothesis import strategies as st
 
 from headwise import AuxRequest, attention, planning
 from headwise.functional import attention_statistics
-from headwise.problem import build_problem
 from headwise.reference import reference_attention
 from headwise.statistics import dense_statistics
 
-from .compare import assert_output, assert_statistics, seen_by, weight_error
+from .compare import seen_by
+from .kernel_checks import (
+    EVERY_REQUEST,
+    ISAS,
+    POSITIONLESS,
+    SHAPES,
+    bit_test_arrays,
+    bits,
+    check,
+    requests,
+    running_on,
+)
 from .strategies import EDGES, MASKS, cases, random_mask
-
-ISAS = _core.isa_names()
-POSITIONLESS = dict(lse=True, max_weight=True, argmax=True, entropy=True, sink_mass=3, received=True)
-
-
-@contextmanager
-def running_on(isa):
-    """Everything inside runs on one instruction set."""
-    before = os.environ.get("HEADWISE_ISA")
-    os.environ["HEADWISE_ISA"] = isa
-    planning._settings.cache_clear()
-    try:
-        yield
-    finally:
-        os.environ.pop("HEADWISE_ISA")
-        if before is not None:
-            os.environ["HEADWISE_ISA"] = before
-        planning._settings.cache_clear()
-
-
-def check(isa, query, key, value, attn_mask=None, request=None, **options):
-    """One call against the specification: the output, and every statistic of the request."""
-    is_causal, offset = options.get("is_causal", False), options.get("query_offset", 0)
-    with running_on(isa):
-        answer = attention(query, key, value, attn_mask, return_aux=request, **options)
-    output, aux = (answer, None) if request is None else answer
-    reference_options = {
-        name: options[name] for name in ("is_causal", "scale", "query_offset") if name in options
-    }
-    expected, weights, lse = reference_attention(query, key, value, attn_mask, **reference_options)
-    visible, bias = seen_by(query, key, attn_mask, is_causal, offset)
-    bound = weight_error(query, key, visible, bias, options.get("scale"))
-    assert_output(output, expected, weights, value, bound)
-    if request is None:
-        return
-    problem = build_problem(query, key, value, return_aux=request, query_offset=offset)
-    answers = dense_statistics(
-        weights,
-        visible,
-        request,
-        lse=lse,
-        is_causal=is_causal,
-        query_offset=offset,
-        key_tokens=problem.key_tokens,
-        query_tokens=problem.query_tokens,
-    )
-    assert_statistics(aux, answers, weights, visible, bound, query.dtype)
-
-
-def requests(draw, n_q, n_k):
-    """A random request: every statistic with probability about one half."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="request"))
-    few = draw(st.sampled_from([2, 5, 40]), label="vocabulary")
-    ids = rng.integers(0, few, n_k)
-    matches = draw(st.sampled_from([None, "keys", "both"]), label="matches")
-    flags = {
-        name: bool(rng.random() < 0.5)
-        for name in ("lse", "max_weight", "argmax", "entropy", "distance", "received")
-    }
-    return AuxRequest(
-        **flags,
-        top_k=draw(st.sampled_from([0, 1, 3, 50]), label="top_k"),
-        sink_mass=draw(st.sampled_from([0, 1, 4, 90]), label="sink_mass"),
-        offsets=draw(st.sampled_from([(), (0,), (-1, 0, 1), (-70, 3, 64, 3)]), label="offsets"),
-        matches={None: None, "keys": ids, "both": (ids, rng.integers(0, few, n_q))}[matches],
-        segments=draw(st.sampled_from([None, rng.integers(-1, 3, n_k)]), label="segments"),
-        pooled=draw(st.sampled_from([0, 1, 3, 16, 64, 100]), label="pooled"),
-    )
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -308,44 +248,6 @@ def test_empty_axes(isa, n_q, n_k, batch):
         check(isa, query, key, value, None, request, is_causal=is_causal, query_offset=0)
 
 
-EVERY_REQUEST = {
-    "none": None,
-    "lse": AuxRequest(lse=True),
-    "max_weight": AuxRequest(max_weight=True),
-    "argmax": AuxRequest(argmax=True),
-    "entropy": AuxRequest(entropy=True),
-    "distance": AuxRequest(distance=True),
-    "top_k": AuxRequest(top_k=5),
-    "sink_mass": AuxRequest(sink_mass=4),
-    "offsets": AuxRequest(offsets=(-1, 0)),
-    "matches": AuxRequest(matches=np.arange(150) % 7),
-    "segments": AuxRequest(segments=np.arange(150) % 4 - 1),
-    "received": AuxRequest(received=True),
-    "pooled": AuxRequest(pooled=10),
-    "all": AuxRequest(
-        **POSITIONLESS, distance=True, top_k=5, offsets=(-1, 0), matches=np.arange(150) % 7,
-        segments=np.arange(150) % 4 - 1, pooled=10,
-    ),
-}  # fmt: skip
-
-
-def bits(array):
-    return array.view(np.uint8).tobytes()
-
-
-# With one head, every number of threads gives other shares of the rows, so other groups of rows in registers.
-SHAPES = {"many heads": (2, 6, 2, 145), "one head": (1, 1, 1, 290)}
-
-
-def bit_test_arrays(shape, dtype):
-    batch, heads, kv_heads, n_q = SHAPES[shape]
-    rng = np.random.default_rng(15)
-    return [
-        rng.normal(size=(batch, h, n, 12)).astype(dtype)
-        for h, n in ((heads, n_q), (kv_heads, 150), (kv_heads, 150))
-    ]
-
-
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
@@ -458,9 +360,10 @@ def peak_growth(call):
     [
         "attention(query, key, value, is_causal=True)",
         "attention(query, key, value, mask)",
+        "attention(query, key, value, window_size=(16, 0), segment_ids=np.arange(n) // 100, sinks=[1.0])",
         "attention(query, key, value, mask, is_causal=True, return_aux=request)",
     ],
-    ids=["causal", "mask", "every statistic"],
+    ids=["causal", "mask", "window", "every statistic"],
 )
 def test_no_array_of_queries_by_keys(call):
     assert peak_growth(call) < BIG / 4

@@ -76,7 +76,7 @@ def test_printed_plan():
         "problem  batch 2, 6 heads on 2 key heads, 50 queries x 50 keys, d_k 8, d_v 8, float32, "
         "causal from position 3"
     )
-    assert [line.split()[0] for line in lines[:5]] == ["problem", "runs", "tiles", "passes", "why"]
+    assert [line.split()[0] for line in lines[:6]] == ["problem", "runs", "tiles", "passes", "scratch", "why"]
     assert all(len(line) < 140 and line == line.rstrip() for line in lines)
 
 
@@ -87,6 +87,31 @@ def test_printed_plan_names_the_mask(mask, words):
     assert words in str(plan(X, X, X, mask))
 
 
+def test_printed_plan_names_every_option():
+    text = str(
+        plan(
+            X, KEY, KEY, is_causal=True, query_offset=[1, 2], attn_bias=X[0, 0, :, :1], window_size=(3, None),
+            query_lengths=4, kv_lengths=[1, 2], segment_ids=range(50), softcap=2.0, alibi_slopes=range(6),
+            sinks=range(6), head_mask=range(6), dropout_p=0.5, rng=0,
+        )
+    )  # fmt: skip
+    assert text.splitlines()[0].endswith(
+        "float32, causal from position of each batch entry, bias, window (3, open), query lengths, "
+        "key lengths, segments, soft cap 2.0, ALiBi, sinks, 1 per head, head mask, dropout 0.5"
+    )
+    assert str(plan(X, X, X)).splitlines()[0].endswith("float32")
+
+
+def test_scratch_grows_with_threads_and_statistics_but_not_with_the_matrix():
+    one = plan(X, X, X, num_threads=1).scratch_bytes
+    assert plan(X, X, X, num_threads=3).scratch_bytes == 3 * one > 0
+    for request in (AuxRequest(top_k=8), AuxRequest(distance=True), AuxRequest(segments=[5] * 50)):
+        assert plan(X, X, X, num_threads=1, return_aux=request).scratch_bytes > one
+    long = np.broadcast_to(X[:1, :, :1], (1, 6, 16384, 8))
+    assert plan(long, long, long, num_threads=1).scratch_bytes == one
+    assert plan(long, long, long, num_threads=8, return_aux=AuxRequest(received=True)).scratch_bytes < 64e6
+
+
 def test_one_head_is_said_in_the_singular():
     assert "1 head, 50 queries" in str(plan(*(X[0, 0],) * 3))
 
@@ -94,8 +119,10 @@ def test_one_head_is_said_in_the_singular():
 def test_plan_refuses_what_attention_refuses():
     with pytest.raises(ShapeError, match="^key"):
         plan(X, X[..., :3], X)
-    with pytest.raises(CapabilityError, match="^softcap"):
-        plan(X, X, X, softcap=3.0)
+    with pytest.raises(CapabilityError, match="^block_table"):
+        plan(X, X, X, block_table=[0])
+    with pytest.raises(HeadwiseError, match="^softcap"):
+        plan(X, X, X, softcap=-3.0)
     with pytest.raises(TypeError, match="flavour"):
         plan(X, X, X, flavour="mild")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
+from headwise.errors import DtypeError, HeadwiseError, ShapeError
 from headwise.options import UNSERVED, both_readings
 from headwise.problem import build_problem
 from headwise.request import AuxRequest
@@ -179,6 +179,9 @@ def test_offset(options, offset):
     "options",
     [
         {"is_causal": True},
+        {"window_size": (1, 2)},
+        {"window_size": (None, 0)},
+        {"alibi_slopes": [0.5] * 6},
         {"return_aux": AuxRequest(distance=True)},
         {"return_aux": AuxRequest(offsets=(0,))},
         {"return_aux": AuxRequest(matches=range(7))},
@@ -204,16 +207,145 @@ def test_offset_and_alignment_exclude_each_other():
         build(query_offset=0, causal_alignment="upper_left")
 
 
-@pytest.mark.parametrize("offset", [True, 1.0, "1", 2**31, -(2**31), np.array(1)])
+@pytest.mark.parametrize("offset", [True, 1.0, "1", 2**31, -(2**31), 1j])
 def test_offsets_refused(offset):
     with pytest.raises(HeadwiseError, match="query_offset"):
         build(query_offset=offset)
 
 
-@pytest.mark.parametrize("offset", [[1, 2], (1, 2), np.array([1, 2])])
-def test_offsets_per_batch_entry_are_not_yet_served(offset):
-    with pytest.raises(CapabilityError, match="not yet served"):
+@pytest.mark.parametrize("offset", [[3, -2], (3, -2), np.array([3, -2], np.int16)])
+def test_offsets_per_batch_entry(offset):
+    problem = build(query_offset=offset, is_causal=True)
+    np.testing.assert_array_equal(problem.rules.query_offsets, [3, -2])
+    assert problem.rules.query_offsets.dtype == np.int64
+    assert problem.offset == 0
+
+
+@pytest.mark.parametrize(
+    "offset, error",
+    [
+        ([1, 2, 3], ShapeError), ([[1, 2]], ShapeError), (np.array(1), ShapeError), ([1.5, 2.0], DtypeError),
+        ([True, False], DtypeError), ([2**31, 0], HeadwiseError), ([0, -(2**31)], HeadwiseError),
+    ],
+)  # fmt: skip
+def test_offsets_per_batch_entry_refused(offset, error):
+    with pytest.raises(error, match="^query_offset"):
         build(query_offset=offset)
+
+
+@pytest.mark.parametrize(
+    "lengths, offsets",
+    [
+        ({"kv_lengths": [7, 3]}, [2, -2]),
+        ({"query_lengths": [5, 1]}, [2, 6]),
+        ({"query_lengths": [4, 0], "kv_lengths": [0, 7]}, [-4, 7]),
+        ({"query_lengths": 3, "kv_lengths": 6}, [3, 3]),
+    ],
+)
+def test_lower_right_is_that_of_the_lengths(lengths, offsets):
+    problem = build(causal_alignment="lower_right", is_causal=True, **lengths)
+    np.testing.assert_array_equal(problem.rules.query_offsets, offsets)
+    assert build(causal_alignment="upper_left", is_causal=True, **lengths).rules.query_offsets is None
+
+
+@pytest.mark.parametrize("name, most", [("query_lengths", 5), ("kv_lengths", 7)])
+def test_lengths(name, most):
+    np.testing.assert_array_equal(getattr(build(**{name: [0, most]}).rules, name), [0, most])
+    np.testing.assert_array_equal(getattr(build(**{name: most}).rules, name), [most, most])
+    for wrong, error in [
+        ([most + 1, 0], HeadwiseError), ([-1, 0], HeadwiseError), (most + 1, HeadwiseError),
+        ([1], ShapeError), ([1.0, 2.0], DtypeError), (1.0, DtypeError), (True, DtypeError), ("2", DtypeError),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=f"^{name}"):
+            build(**{name: wrong})
+
+
+@pytest.mark.parametrize("window", [(2, 3), [2, 3], (np.int64(2), 3)])
+def test_window(window):
+    assert build(window_size=window, query_offset=0).rules.window == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "window", [3, (3,), (1, 2, 3), (-1, 2), (1.5, 2), (True, 0), "12", np.array([1, 2]), (2**31, 0)]
+)
+def test_windows_refused(window):
+    with pytest.raises(HeadwiseError, match="^window_size: expected"):
+        build(window_size=window, query_offset=0)
+
+
+def test_an_open_window_needs_no_positions():
+    assert build(window_size=(None, None)).rules.window == (None, None)
+
+
+def test_segment_ids():
+    square = (zeros(2, 6, 7, 8), K, V)
+    for ids in (range(7), np.arange(7), np.arange(14).reshape(2, 7), [list(range(7))] * 2, [list(range(7))]):
+        rules = build(*square, segment_ids=ids).rules
+        assert rules.query_segments is rules.key_segments
+        assert rules.key_segments.shape == (2, 7)
+    rules = build(segment_ids=(range(5), np.zeros((2, 7), int))).rules
+    assert (rules.query_segments.shape, rules.key_segments.shape) == ((2, 5), (2, 7))
+    for arrays, ids, error in [
+        ((Q, K, V), range(7), ShapeError), ((Q, K, V), (range(7), range(5)), ShapeError),
+        (square, range(6), ShapeError), (square, [0.5] * 7, DtypeError), (square, 3, DtypeError),
+    ]:  # fmt: skip
+        with pytest.raises(error, match="^segment_ids"):
+            build(*arrays, segment_ids=ids)
+
+
+@pytest.mark.parametrize("cap", [5, 0.5, np.float32(30)])
+def test_softcap(cap):
+    assert build(softcap=cap).rules.softcap == cap
+    assert type(build(softcap=cap).rules.softcap) is float
+
+
+@pytest.mark.parametrize("cap", [0, -1.0, np.inf, np.nan, True, "1", 1e-50, 1e50, np.ones(1)])
+def test_softcaps_refused(cap):
+    with pytest.raises(HeadwiseError, match="^softcap: expected None or a finite number > 0"):
+        build(softcap=cap)
+
+
+@pytest.mark.parametrize("name", ["alibi_slopes", "head_mask"])
+def test_numbers_per_head(name):
+    for values in ([1, 2, 3, 4, 5, 6], np.arange(6, dtype=np.float32), np.arange(12.0).reshape(2, 6)):
+        found = getattr(build(**{name: values}, query_offset=0).rules, name)
+        np.testing.assert_array_equal(found, np.broadcast_to(values, (2, 6)))
+        assert found.dtype == np.float64
+    for values, error in [
+        ([1.0] * 5, ShapeError), (np.ones((6, 1)), ShapeError), (np.ones((1, 6)), ShapeError),
+        (np.float64(2), ShapeError), ([np.nan] * 6, HeadwiseError), ([np.inf] * 6, HeadwiseError),
+        ([True] * 6, DtypeError), (2.0, DtypeError), ([[1], [1, 2]], DtypeError), (["a"] * 6, DtypeError),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=f"^{name}"):
+            build(**{name: values}, query_offset=0)
+
+
+def test_sinks():
+    assert build(sinks=[1.0] * 6).rules.sinks.shape == (6, 1)
+    assert build(sinks=np.ones((6, 3), np.float32)).rules.sinks.shape == (6, 3)
+    assert build(sinks=np.ones((6, 0))).rules.sinks is None
+    for wrong in (np.ones(5), np.ones((1, 6)), np.ones((6, 1, 1)), np.float64(1)):
+        with pytest.raises(ShapeError, match="^sinks"):
+            build(sinks=wrong)
+    with pytest.raises(HeadwiseError, match="^sinks: expected finite"):
+        build(sinks=[-np.inf] * 6)
+
+
+def test_bias():
+    bias = np.tri(5, 7, dtype=np.float32)  # 0 and 1: numbers to add
+    problem = build(mask=np.ones(7, bool), attn_bias=bias)
+    assert problem.rules.bias.shape == (2, 6, 5, 7)
+    assert np.shares_memory(problem.rules.bias, bias)
+    for wrong, error in [
+        (np.ones((5, 7)), DtypeError), (np.ones((5, 7), bool), DtypeError),
+        (np.ones((5, 7), int), DtypeError), (np.ones((6, 7), np.float32), ShapeError),
+    ]:  # fmt: skip
+        with pytest.raises(error, match="^attn_bias"):
+            build(attn_bias=wrong)
+
+
+def test_plain_calls_share_one_set_of_rules():
+    assert build().rules is build(is_causal=True, query_offset=3, softcap=None).rules
 
 
 @pytest.mark.parametrize("alignment", ["lower_left", "", 0, True, np.array(["upper_left", "x"])])
@@ -255,14 +387,28 @@ def test_option_values_refused(name, value):
     assert caught.value.argument == name
 
 
-def test_dropout_is_not_yet_served():
-    assert build(dropout_p=0).scale > 0
-    with pytest.raises(CapabilityError, match="not yet served"):
-        build(dropout_p=0.1)
+def test_dropout_needs_a_seed():
+    assert build(dropout_p=0).rules.dropout_p == 0
+    assert build(dropout_p=0, rng=3).rules.dropout_p == 0
+    rules = build(dropout_p=0.1, rng=2**64 - 1).rules
+    assert (rules.dropout_p, rules.seed) == (0.1, 2**64 - 1)
+    for rng in (None, -1, 2**64, 1.0, True, "1", np.random.RandomState(0)):
+        with pytest.raises(HeadwiseError, match="^rng: expected"):
+            build(dropout_p=0.1, rng=rng)
+    with pytest.raises(HeadwiseError, match="^rng: expected"):
+        build(rng="1")
+
+
+def test_a_generator_gives_a_new_seed_each_time():
+    generators = [np.random.default_rng(5) for _ in range(2)]
+    seeds = [[build(dropout_p=0.5, rng=generator).rules.seed for _ in range(2)] for generator in generators]
+    assert seeds[0] == seeds[1]
+    assert seeds[0][0] != seeds[0][1]
 
 
 @pytest.mark.parametrize(
-    "name", ["lse", "max_weight", "argmax", "entropy", "distance", "received", "sum_squares"]
+    "name",
+    ["lse", "max_weight", "argmax", "entropy", "distance", "received", "sum_squares", "sink_logit_mass"],
 )
 @pytest.mark.parametrize("value", [1, None, "yes", np.True_])
 def test_request_flags_are_booleans(name, value):
@@ -292,11 +438,6 @@ def test_request_is_normalised():
     assert AuxRequest(segments=[-1, -1]).classes == 0
     with pytest.raises(AttributeError):
         request.top_k = 4
-
-
-def test_sum_squares_is_not_yet_served():
-    with pytest.raises(CapabilityError, match="sum_squares"):
-        AuxRequest(sum_squares=True)
 
 
 def test_classes_start_at_zero():
@@ -341,6 +482,14 @@ def test_queries_take_the_tokens_at_their_positions(offset):
             assert token == ids[i + offset]
         else:
             assert token not in ids
+
+
+def test_queries_take_the_tokens_at_the_positions_of_their_batch_entry():
+    ids = np.arange(14).reshape(2, 7)
+    problem = build(return_aux=AuxRequest(matches=ids), query_offset=[1, 4])
+    np.testing.assert_array_equal(problem.query_tokens[0], ids[0, 1:6])
+    np.testing.assert_array_equal(problem.query_tokens[1, :3], ids[1, 4:])
+    assert not np.isin(problem.query_tokens[1, 3:], ids).any()
 
 
 def test_classes_may_not_outgrow_the_keys():

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from headwise.reference import reference_attention
+from headwise.reference_dropout import dropout_factors, threefry
+from headwise.visibility import visible_and_bias
 
 
 def test_two_keys_by_hand():
@@ -67,6 +69,113 @@ def test_mask_adds_and_composes_with_causal():
         np.zeros((3, 1)), np.zeros((3, 1)), np.zeros((3, 1)), bias, is_causal=True
     )
     np.testing.assert_allclose(weights, [[1, 0, 0], [2 / 3, 1 / 3, 0], [0, 0.5, 0.5]], rtol=1e-15)
+
+
+def drawn(picture):
+    """Rows of # (seen) and . (hidden)."""
+    return np.array([[mark == "#" for mark in row] for row in picture.split()])
+
+
+@pytest.mark.parametrize(
+    "options, picture",
+    [
+        ({}, "##### ##### #####"),
+        ({"is_causal": True}, "#.... ##... ###.."),
+        ({"is_causal": True, "query_offset": 2}, "###.. ####. #####"),
+        ({"is_causal": True, "query_offset": -1}, "..... #.... ##..."),
+        ({"window_size": (1, 0)}, "#.... ##... .##.."),
+        ({"window_size": (0, 2), "query_offset": 1}, ".###. ..### ...##"),
+        ({"window_size": (None, 1)}, "##... ###.. ####."),
+        ({"window_size": (1, None)}, "##### ##### .####"),
+        ({"window_size": (1, 3), "is_causal": True}, "#.... ##... .##.."),
+        ({"query_lengths": 2}, "##### ##### ....."),
+        ({"kv_lengths": 3}, "###.. ###.. ###.."),
+        ({"kv_lengths": 3, "is_causal": True, "query_offset": 1}, "##... ###.. ###.."),
+        ({"segment_ids": ([0, 0, 1], [0, 1, 1, 0, 2])}, "#..#. #..#. .##.."),
+    ],
+)
+def test_who_sees_whom(options, picture):
+    visible, bias = visible_and_bias((1, 3, 5), **options)
+    np.testing.assert_array_equal(visible[0], drawn(picture))
+    assert not bias.any()
+
+
+def test_numbers_per_batch_entry():
+    options = {"query_offset": [0, 2], "kv_lengths": [5, 4], "query_lengths": [2, 3], "is_causal": True}
+    visible, _ = visible_and_bias((2, 4, 3, 5), **options)
+    for head in range(4):
+        np.testing.assert_array_equal(visible[0, head], drawn("#.... ##... ....."))
+        np.testing.assert_array_equal(visible[1, head], drawn("###.. ####. ####."))
+
+
+def test_everything_that_is_added():
+    mask = np.array([[0.5, -np.inf, 2.0], [0.0, 0.0, 0.0]])
+    bias = np.array([[1.0, 1.0, -np.inf], [3.0, 0.0, 0.0]])
+    visible, added = visible_and_bias((1, 2, 3), mask, query_offset=1, attn_bias=bias, alibi_slopes=[0.25])
+    np.testing.assert_array_equal(visible[0], drawn("#.. ###"))
+    assert added[0, 0, 0] == 0.5 + 1.0 - 0.25
+    np.testing.assert_array_equal(added[0, 1], [3 - 0.5, -0.25, 0])
+
+
+def test_softcap_by_hand():
+    query, key = np.array([[1.0]]), np.array([[3.0], [-1.0]])
+    _, weights, lse = reference_attention(
+        query, key, np.zeros((2, 1)), np.array([0.0, 0.5]), scale=2.0, softcap=4.0
+    )
+    scores = [4 * math.tanh(1.5), 4 * math.tanh(-0.5) + 0.5]
+    total = sum(map(math.exp, scores))
+    np.testing.assert_allclose(weights, [[math.exp(s) / total for s in scores]], rtol=1e-14)
+    np.testing.assert_allclose(lse, [math.log(total)], rtol=1e-14)
+
+
+def test_sinks_by_hand():
+    zeros = np.zeros((2, 2, 3))
+    sinks = np.log([[1.0, 1.0], [6.0, 0.5]])
+    mask = np.array([[True, True], [False, False]])
+    output, weights, lse = reference_attention(zeros, zeros, zeros + 1, mask, sinks=sinks)
+    np.testing.assert_allclose(weights[:, 0], [[1 / 4] * 2, [1 / 8.5] * 2], rtol=1e-14)
+    np.testing.assert_allclose(output[:, 0, 0], [2 / 4, 2 / 8.5], rtol=1e-14)
+    np.testing.assert_array_equal(output[:, 1], 0)
+    np.testing.assert_allclose(lse, np.log([[4, 2], [8.5, 6.5]]), rtol=1e-14)
+    one = reference_attention(zeros, zeros, zeros + 1, mask, sinks=sinks[:, 0])
+    np.testing.assert_allclose(one[1][:, 0], [[1 / 3] * 2, [1 / 8] * 2], rtol=1e-14)
+
+
+def test_dropout_and_head_mask_come_after_the_weights():
+    zeros = np.zeros((2, 1, 3))
+    factors = np.array([[[2.0, 0.0]], [[2.0, 2.0]]])
+    keys = np.zeros((2, 2, 3))
+    values = np.array([[[1.0], [5.0]]] * 2)
+    output, weights, _ = reference_attention(zeros, keys, values, dropout=factors, head_mask=[1.0, -0.5])
+    np.testing.assert_array_equal(weights, 0.5)
+    np.testing.assert_array_equal(output[..., 0], [[1.0], [-3.0]])
+
+
+@pytest.mark.parametrize("words", [
+    (0, 0, 0, 0, 0x6B200159, 0x99BA4EFE),
+    (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0x1CB996FC, 0xBB002BE7),
+    (0x13198A2E, 0x03707344, 0x243F6A88, 0x85A308D3, 0xC4923A9C, 0x483DF7A0),
+])  # fmt: skip
+def test_threefry_gives_the_known_answers_of_its_authors(words):
+    """Random123's file of known answers: key, counter, result."""
+    *given, first, second = (np.array([word], np.uint32) for word in words)
+    found = threefry(*given)
+    assert (found[0], found[1]) == (first, second)
+
+
+def test_dropout_factors():
+    factors = dropout_factors((3, 4, 200, 300), 0.25, seed=2**40 + 5)
+    assert set(np.unique(factors)) == {0.0, 1 / 0.75}
+    assert abs((factors == 0).mean() - 0.25) < 0.002
+    flat = factors.reshape(12, -1)
+    assert len({row.tobytes() for row in flat}) == 12  # every batch entry and head has its own
+    # A weight's fate depends on seed, head, i and j only, not on how many of each there are.
+    np.testing.assert_array_equal(
+        dropout_factors((1, 2, 50, 70), 0.25, 2**40 + 5)[0], factors[0, :2, :50, :70]
+    )
+    assert (dropout_factors((1, 2, 50, 70), 0.25, 5)[0] != factors[0, :2, :50, :70]).any()
+    assert not dropout_factors((2, 3, 4), 1.0, 0).any()
+    assert (dropout_factors((2, 3, 4), 0.0, 0) == 1).all()
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

@@ -1,11 +1,13 @@
 """The definitions against loops that spell them out, and the answers' own behaviour."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from headwise.problem import build_problem
 from headwise.reference import reference_attention
-from headwise.request import AuxRequest
+from headwise.request import AuxRequest, distance_buckets
 from headwise.statistics import Aux, allocate, dense_statistics
 
 N_Q, N_K = 5, 7
@@ -16,6 +18,8 @@ EVERYTHING = AuxRequest(
     max_weight=True,
     argmax=True,
     entropy=True,
+    sum_squares=True,
+    sink_logit_mass=True,
     distance=True,
     top_k=3,
     sink_mass=2,
@@ -75,6 +79,8 @@ def test_row_definitions_spelled_out(is_causal, offset):
         assert (row["duplicate_count"], row["induction_count"]) == (len(same), len(after))
         expected = {
             "max_weight": max(w),
+            "sum_squares": sum(w[j] ** 2 for j in seen),
+            "sink_logit_mass": 0.0,
             "entropy": -sum(w[j] * np.log(w[j]) for j in seen),
             "distance": sum(w[j] * abs(at - j) for j in seen),
             "sink_mass": w[0] + w[1],
@@ -106,6 +112,58 @@ def test_column_definitions_spelled_out(is_causal):
         rows = [i for i in range(3 * a, min(3 * a + 3, N_Q)) if visible[h, i].any()]
         mass = sum(weights[h, i, j] for i in rows for j in range(3 * b, min(3 * b + 3, N_K)))
         assert answers["pooled"][h, a, b] == pytest.approx(mass / len(rows), abs=1e-15)
+
+
+@pytest.mark.parametrize("offset", [0, 2, -1, 40])
+def test_distance_histogram_spelled_out(offset):
+    weights, visible, lse = example(False, offset)
+    request = AuxRequest(distance=True)
+    answer = dense_statistics(weights, visible, request, lse=lse, query_offset=offset)["distance_histogram"]
+    buckets = [range(0, 1), range(1, 2), range(2, 4), range(4, 10**9)]
+    assert answer.shape == (2, len(buckets))
+    rows = [i for i in range(N_Q) if i != 2]  # row 2 sees nothing
+    for h, (b, bucket) in itertools.product(range(2), enumerate(buckets)):
+        mass = sum(weights[h, i, j] for i in rows for j in range(N_K) if abs(i + offset - j) in bucket)
+        assert answer[h, b] == pytest.approx(mass / len(rows), abs=1e-15)
+    np.testing.assert_allclose(answer.sum(-1), 1, rtol=1e-14)
+
+
+def test_distance_histogram_without_rows_is_missing():
+    answers = dense_statistics(
+        np.zeros((2, 3)), np.zeros((2, 3), bool), AuxRequest(distance=True), lse=np.full(2, -np.inf)
+    )
+    assert np.isnan(answers["distance_histogram"]).all()
+
+
+@pytest.mark.parametrize("n, buckets", [(0, 1), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (9, 5), (1024, 11)])
+def test_number_of_distance_buckets(n, buckets):
+    assert distance_buckets(n, n) == distance_buckets(1, n) == distance_buckets(n, 1) == buckets
+
+
+def test_one_offset_per_batch_entry():
+    rng = np.random.default_rng(6)
+    weights = rng.dirichlet(np.ones(N_K), size=(3, 2, N_Q))
+    visible, lse = np.ones(weights.shape, bool), np.zeros(weights.shape[:-1])
+    offsets = np.array([0, 4, -2])
+    request = AuxRequest(distance=True, offsets=(0, 1), matches=(KEY_TOKENS, KEY_TOKENS[:N_Q]))
+    tokens = {"key_tokens": np.tile(KEY_TOKENS, (3, 1)), "query_tokens": np.tile(KEY_TOKENS[:N_Q], (3, 1))}
+    together = dense_statistics(weights, visible, request, lse=lse, query_offset=offsets, **tokens)
+    for b, offset in enumerate(offsets):
+        tokens_of_one = {name: ids[b] for name, ids in tokens.items()}
+        alone = dense_statistics(
+            weights[b], visible[b], request, lse=lse[b], query_offset=int(offset), **tokens_of_one
+        )
+        for name, answer in alone.items():
+            np.testing.assert_array_equal(together[name][b], answer, err_msg=name)
+
+
+def test_what_sink_logits_take_by_hand():
+    request = AuxRequest(sink_logit_mass=True, entropy=True, sum_squares=True)
+    weights = np.array([[0.5, 0.25], [0.0, 0.0]])
+    answers = dense_statistics(weights, weights > 0, request, lse=np.zeros(2))
+    np.testing.assert_array_equal(answers["sink_logit_mass"], [0.25, np.nan])
+    np.testing.assert_array_equal(answers["sum_squares"], [0.3125, np.nan])
+    assert answers["entropy"][0] == pytest.approx(0.5 * np.log(2) + 0.25 * np.log(4), rel=1e-15)
 
 
 def test_a_block_without_rows_is_missing():
@@ -145,6 +203,8 @@ def test_buffers_have_the_documented_shapes():
     rows = (2, 4, N_Q)
     shapes = {
         **dict.fromkeys(("lse", "max_weight", "argmax", "entropy", "distance", "sink_mass"), rows),
+        **dict.fromkeys(("sum_squares", "sink_logit_mass"), rows),
+        "distance_histogram": (2, 4, 4),
         **dict.fromkeys(("duplicate", "duplicate_count", "induction", "induction_count"), rows),
         **dict.fromkeys(("top_k_index", "top_k_weight", "offsets", "segments"), (*rows, 3)),
         **dict.fromkeys(("received", "received_count"), (2, 4, N_K)),

@@ -12,9 +12,13 @@ from headwise.request import AuxRequest
 from headwise.statistics import Aux
 
 if TYPE_CHECKING:
+    from headwise.costs import cost
     from headwise.inspect import inspect_heads
+    from headwise.trace import explain
+    from headwise.weights import AttentionWeights
 
 __all__ = [
+    "AttentionWeights",
     "Aux",
     "AuxRequest",
     "CapabilityError",
@@ -23,13 +27,20 @@ __all__ = [
     "ShapeError",
     "__version__",
     "attention",
+    "cost",
+    "explain",
     "inspect_heads",
     "multi_head_attention",
     "plan",
 ]
 
-# Names that need more than NumPy arrive when they are first used.
-_LAZY = {"inspect_heads": "headwise.inspect"}
+# Names that need more than NumPy, or that few calls need, arrive when they are first used.
+_LAZY = {
+    "AttentionWeights": "headwise.weights",
+    "cost": "headwise.costs",
+    "explain": "headwise.trace",
+    "inspect_heads": "headwise.inspect",
+}
 
 
 def __getattr__(name: str) -> Any:

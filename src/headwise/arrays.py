@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.errors import CapabilityError, DtypeError
+from headwise.errors import CapabilityError, DtypeError, HeadwiseError
 
 Restore = Callable[[NDArray[Any]], Any]
 
@@ -22,13 +22,17 @@ _WORDS = {"numpy": "a NumPy array", "torch": "a torch tensor", "jax": "a JAX arr
 _CONVERT = {"numpy": "np.asarray({})", "torch": "torch.from_dlpack({})", "jax": "jnp.from_dlpack({})"}
 
 
-def take(arrays: Mapping[str, Any], optional: Container[str] = ("attn_mask",)) -> tuple[list[Any], Restore]:
+# Arrays that are judged with their meaning, in `problem.py`: any dtype passes here.
+_MASKS = ("attn_mask", "attn_bias")
+
+
+def take(arrays: Mapping[str, Any], optional: Container[str] = _MASKS) -> tuple[list[Any], Restore]:
     """Views of the arrays of one call, in their order, and what turns results into the caller's kind.
 
     Args:
         arrays: argument name -> array. The first one decides the kind and the dtype, which all others share;
-            but ``attn_mask`` may be a NumPy array beside any kind, and what it may hold is judged with its
-            meaning, in ``problem.py``.
+            but ``attn_mask`` and ``attn_bias`` may be NumPy arrays beside any kind, and what they may hold is
+            judged with their meaning, in ``problem.py``.
         optional: names that may be None; None passes through.
 
     Raises:
@@ -45,7 +49,7 @@ def take(arrays: Mapping[str, Any], optional: Container[str] = ("attn_mask",)) -
             view, kind = array, "numpy"
         else:
             view, kind = _view(name, array)
-        if name != "attn_mask":
+        if name not in _MASKS:
             dtype = view.dtype
             if dtype != _FLOAT32 and dtype != _FLOAT64:
                 raise _refused_dtype(name, dtype)
@@ -85,6 +89,35 @@ def integers(name: str, value: Any) -> NDArray[np.int64]:
     ):
         raise DtypeError(name, "integers", str(view.dtype), "pass the ids themselves, as in [101, 2009, 102]")
     return view.astype(np.int64, copy=False)
+
+
+def numbers(name: str, value: Any) -> NDArray[np.float64]:
+    """A few real numbers (slopes, logits, factors) as float64; lists, NumPy, torch and JAX arrays are taken.
+
+    Raises:
+        DtypeError: ``value`` does not hold numbers.
+        HeadwiseError: one of them is not finite.
+    """
+    if isinstance(value, list | tuple | range):
+        try:
+            view = np.asarray(value)
+        except ValueError:  # rows of unlike lengths
+            raise DtypeError(
+                name, "rows of one length", "rows of unlike lengths", "pad them to one length"
+            ) from None
+    else:
+        view, _ = _view(name, value)
+    if view.dtype.kind not in "iuf":
+        raise DtypeError(name, "numbers", str(view.dtype), "pass the numbers themselves, as in [0.5, 0.25]")
+    wide = view.astype(np.float64)
+    if not np.isfinite(wide).all():
+        raise HeadwiseError(
+            name,
+            "finite numbers",
+            str(wide[~np.isfinite(wide)].flat[0]),
+            "leave the option out to switch it off",
+        )
+    return wide
 
 
 def _view(name: str, array: Any) -> tuple[NDArray[Any], str]:

@@ -12,12 +12,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from headwise import __version__
+from headwise import __version__, cli_cost, cli_explain, cli_learn
+from headwise.cli_files import check_writable, write
 from headwise.errors import HeadwiseError
 
 USAGE_ERROR = 2
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
 DEFAULT_MODEL = "minilm"
+BUILT_IN = "built-in example"
 
 OVERVIEW = """\
 headwise {version}: exact multi-head attention that you can compute and see.
@@ -31,6 +33,8 @@ Three commands to try:
   headwise inspect minilm "A text of your own."   your text; or --text-file notes.txt
   headwise inspect ./folder --json report.json    your own Hugging Face model, as data
 
+Also: headwise explain (every step of a small forward pass), headwise cost (what attention costs),
+headwise learn (a book of lessons with live numbers) and headwise drill (exercises, graded).
 headwise inspect --help lists every option. In Python: headwise.inspect_heads(model, inputs).
 """
 
@@ -76,17 +80,24 @@ def overview(
         typer.echo(OVERVIEW.format(version=__version__), nl=False)
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True})
 @calm
 def inspect(
+    context: typer.Context,
     model: Annotated[
         str, typer.Argument(help="A folder, a Hugging Face hub name, or a packaged model: minilm.")
     ] = DEFAULT_MODEL,
     text: Annotated[str | None, typer.Argument(help="The text; an example sentence if left out.")] = None,
     text_file: Annotated[Path | None, typer.Option(help="Read the text from this UTF-8 file.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Keep at most so many tokens of the text.")] = None,
-    out: Annotated[Path, typer.Option(help="Where the HTML page goes.")] = Path("report.html"),
-    json: Annotated[Path | None, typer.Option(help="Write the report as JSON too.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Keep at most so many tokens, special tokens counted.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Where the HTML page goes; an existing file is overwritten.")
+    ] = Path("report.html"),
+    json: Annotated[
+        Path | None, typer.Option(help="Write the report as JSON too, also over an existing file.")
+    ] = None,
 ) -> None:
     """Show what every attention head of a model does with a text.
 
@@ -95,11 +106,13 @@ def inspect(
     from headwise.inspect.models import load_model
     from headwise.inspect.tokens import encode, position_limit
 
+    if context.args:
+        _refuse_loose_words(model, [text or "", *context.args])
     _keep_frameworks_quiet()
     words, origin = _text(text, text_file)
-    _check_writable("--out", out)
+    check_writable("--out", out)
     if json is not None:
-        _check_writable("--json", json)
+        check_writable("--json", json)
         if json.resolve() == out.resolve():
             raise HeadwiseError("--json", "another file than --out", str(json))
     errors = Console(stderr=True)
@@ -122,13 +135,15 @@ def inspect(
             progress=lambda done, total: bar.update(task, description="layers", completed=done, total=total),
         )
         bar.update(task, description="writing the report", total=None)
-        _write("--out", out, report.to_html())
+        write("--out", out, report.to_html())
         if json is not None:
-            _write("--json", json, report.to_json())
+            write("--json", json, report.to_json())
     from headwise.render.text import render_text
 
     Console().print(render_text(report.to_dict()))
     typer.echo(f"Report: {out.resolve()}")
+    if origin == BUILT_IN and model == DEFAULT_MODEL:
+        _print_first_look(report.to_dict(), out)
     if json is not None:
         typer.echo(f"As JSON: {json.resolve()}")
 
@@ -139,8 +154,10 @@ def _text(text: str | None, text_file: Path | None) -> tuple[str, str]:
 
     if text is not None and text_file is not None:
         raise HeadwiseError("--text-file", "either a text or a file", "both", "leave one out")
+    if text is not None and not _is_utf8(text):
+        raise HeadwiseError("TEXT", "a text in UTF-8", "bytes that are not", "--text-file notes.txt")
     if text_file is None:
-        return (EXAMPLE, "built-in example") if text is None else (text, "command line")
+        return (EXAMPLE, BUILT_IN) if text is None else (text, "command line")
     try:
         return text_file.read_text(encoding="utf-8-sig"), str(text_file)
     except UnicodeDecodeError as error:
@@ -153,22 +170,36 @@ def _text(text: str | None, text_file: Path | None) -> tuple[str, str]:
         ) from error
 
 
-def _check_writable(option: str, path: Path) -> None:
-    """Refuse an output path that is sure to fail before minutes are spent on the model."""
-    if path.is_dir():
-        raise HeadwiseError(option, "a file", f"{path} (a folder)", f"{option} {path / 'report.html'}")
-    target = path if path.exists() else path.parent
-    if not target.exists():
-        raise HeadwiseError(option, "a file in a folder that exists", f"{path} (no folder {path.parent})")
-    if not os.access(target, os.W_OK):
-        raise HeadwiseError(option, "a file that can be written", f"{path} (no permission)")
+def _refuse_loose_words(model: str, words: list[str]) -> None:
+    """A text without quotes reaches us as several arguments, its first word perhaps as the model."""
+    from headwise.inspect.models import PACKAGED
+
+    if model not in PACKAGED and not Path(model).is_dir() and "/" not in model:
+        model, words = DEFAULT_MODEL, [model, *words]
+    hint = f'put the text in quotes: headwise inspect {model} "{" ".join(words)}"'
+    raise HeadwiseError("text", "one argument", f"{len(words)} words without quotes", hint)
 
 
-def _write(option: str, path: Path, text: str) -> None:
+def _print_first_look(report: dict[str, Any], out: Path) -> None:
+    """The page's address at the strongest link of a pronoun, if the report has one."""
+    from headwise.render.words import pronoun_link
+
+    found = pronoun_link(report)
+    if found is None:
+        return
+    layer, head, query, key = found
+    tokens = report["tokens"]
+    place = f"{out.resolve().as_uri()}#layer={layer}&head={head}&token={query}"
+    typer.echo(f"Open it at \u201c{tokens[query]}\u201d \u2192 \u201c{tokens[key]}\u201d: {place}")
+
+
+def _is_utf8(text: str) -> bool:
+    """False where the shell handed over bytes that are no text: Python keeps them as lone surrogates."""
     try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise HeadwiseError(option, "a file that can be written", f"{path} ({error.strerror})") from error
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _progress(console: Console) -> Progress:
@@ -184,6 +215,12 @@ def _keep_frameworks_quiet() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
+app.command()(calm(cli_explain.explain))
+app.command()(calm(cli_cost.cost))
+app.command()(calm(cli_learn.learn))
+app.command()(calm(cli_learn.drill))
+
+
 def main() -> None:
     """The ``headwise`` command."""
     for stream in (sys.stdout, sys.stderr):
@@ -193,6 +230,10 @@ def main() -> None:
         app()
     except KeyboardInterrupt:  # outside a command: while Python still imports
         sys.exit(INTERRUPTED)
+    except OSError as error:  # the terminal or the file behind stdout is full or gone
+        sys.stdout = None  # what is still buffered cannot be written either
+        print(f"headwise: the output could not be written: {error.strerror}", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-import headwise._core as _core
 from headwise.arrays import take
-from headwise.options import refuse_unserved, served
-from headwise.planning import make_plan
-from headwise.problem import Problem, build_problem
+from headwise.problem import build_problem
 from headwise.request import AuxRequest
-from headwise.statistics import Aux, allocate
+from headwise.running import run
+from headwise.statistics import Aux
+
+NOTHING_GIVEN: dict[str, Any] = {}
 
 
 def attention(
@@ -25,14 +25,14 @@ def attention(
     *,
     attn_bias: Any = None,
     causal_alignment: str | None = None,
-    query_offset: int | None = None,
-    window_size: Any = None,
+    query_offset: Any = None,
+    window_size: tuple[int | None, int | None] | None = None,
     query_lengths: Any = None,
     kv_lengths: Any = None,
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
     segment_ids: Any = None,
-    softcap: Any = None,
+    softcap: float | None = None,
     alibi_slopes: Any = None,
     sinks: Any = None,
     head_mask: Any = None,
@@ -50,25 +50,48 @@ def attention(
     ``scaled_dot_product_attention``. NumPy, torch (CPU) and JAX (CPU) arrays are taken without a copy; the
     result is of the kind of ``query``. float64 is computed in float64, float32 in float32; nothing is cast.
 
+    The options apply in this order: scale, soft cap, bias and ALiBi, mask, sink logits in the denominator,
+    softmax, dropout, head mask. All that hides keys composes: a key is seen where mask, ``is_causal``,
+    window, lengths and segments all let it be seen. What hidden keys and values hold, NaN included, never
+    reaches the output. Query i stands at position i + offset among the keys.
+
     Args:
         query: ``(..., H, n_q, d_k)``; any number of leading axes; ``(n_q, d_k)`` is one head.
         key: ``(..., H_kv, n_k, d_k)``. Query head h uses key head h // (H / H_kv).
         value: ``(..., H_kv, n_k, d_v)``.
         attn_mask: booleans (True = attend) or floats of query's dtype (added to the scores; -inf hides the
-            key), broadcast, aligned at the right, to ``(..., H, n_q, n_k)``. What hidden keys and values
-            hold, NaN included, never reaches the output.
-        dropout_p: has to be 0.
-        is_causal: query i sees key j only if j <= i + offset. Composes with ``attn_mask``.
-        scale: factor of the scores; None means 1/sqrt(d_k).
+            key), broadcast, aligned at the right, to ``(..., H, n_q, n_k)``.
+        dropout_p: probability of setting a weight to 0; the others grow by 1 / (1 - dropout_p). Not 0 only
+            with ``rng``. Statistics describe the weights before it.
+        is_causal: query i sees key j only if j <= i + offset.
+        scale: factor of the scores, of either sign or 0; None means 1/sqrt(d_k).
         enable_gqa: None and True take fewer key heads than query heads; False refuses them.
-        causal_alignment: with n_q != n_k, "upper_left" is offset 0, "lower_right" is offset n_k - n_q.
-        query_offset: position of query 0 among the keys, in place of ``causal_alignment``; may be negative.
+        attn_bias: floats of query's dtype, added to the scores after the soft cap, broadcast as
+            ``attn_mask``; -inf hides the key.
+        causal_alignment: with n_q != n_k, "upper_left" is offset 0, "lower_right" is offset n_k - n_q, or
+            the difference of the lengths where these are given.
+        query_offset: position of query 0 among the keys, in place of ``causal_alignment``; may be negative;
+            a whole number, or one per batch entry, of the shape of the leading axes.
+        window_size: (left, right): query i sees key j only if i + offset - left <= j <= i + offset + right.
+            The counts exclude the query's own position; None is open.
+        query_lengths, kv_lengths: whole numbers of the shape of the leading axes: how many of the first
+            queries and keys are real. A padded query sees nothing, a padded key is seen by nobody.
+        segment_ids: whole numbers ``(..., n)`` when n_q == n_k, or a pair (ids of queries, ids of keys).
+            Queries see keys of their own id only.
+        softcap: c > 0; the scaled score s becomes c * tanh(s / c).
+        alibi_slopes: ``(H,)`` or ``(..., H)``; slope * |i + offset - j| is subtracted from the score (Press
+            et al. 2022).
+        sinks: ``(H,)`` or ``(H, S)``: logits that take part in the denominator of every row of the head, and
+            have no value.
+        head_mask: ``(H,)`` or ``(..., H)``, factors of the heads' outputs.
+        cu_seqlens_q, cu_seqlens_k, block_table: not yet served; refused unless None.
+        rng: a seed, or a ``numpy.random.Generator`` that gives one. The weight of query i and key j of a head
+            is dropped or kept by a number that depends on seed, head, i and j only (Threefry-2x32-20, Salmon
+            et al. 2011): the same for any number of threads and any instruction set.
         return_aux: statistics to return beside the output.
         implementation: "auto" or "kernel".
         num_threads: None means ``HEADWISE_NUM_THREADS``, or every processor that this process may use. The
             result is the same bits for any number of threads and whatever ``return_aux`` asks for.
-        attn_bias, window_size, query_lengths, kv_lengths, cu_seqlens_q, cu_seqlens_k, segment_ids, softcap,
-            alibi_slopes, sinks, head_mask, block_table, rng: not yet served; refused unless None.
 
     Returns:
         The output ``(..., H, n_q, d_v)``, or ``(output, Aux)`` when ``return_aux`` is given. A row that sees
@@ -83,14 +106,26 @@ def attention(
     >>> attention(scores, np.eye(3), np.eye(3), scale=1.0).round(4)
     array([[0.2595, 0.0351, 0.7054]])
     """
-    refuse_unserved(locals())
-    (q, k, v, mask), restore = take({"query": query, "key": key, "value": value, "attn_mask": attn_mask})
+    (q, k, v, mask, bias), restore = take(
+        {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "attn_bias": attn_bias}
+    )
+    given = NOTHING_GIVEN
+    if not (
+        bias is window_size is query_lengths is kv_lengths is cu_seqlens_q is cu_seqlens_k is None
+        and segment_ids is softcap is alibi_slopes is sinks is head_mask is block_table is rng is None
+    ):
+        given = {
+            "attn_bias": bias, "window_size": window_size, "query_lengths": query_lengths,
+            "kv_lengths": kv_lengths, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k,
+            "segment_ids": segment_ids, "softcap": softcap, "alibi_slopes": alibi_slopes, "sinks": sinks,
+            "head_mask": head_mask, "block_table": block_table, "rng": rng,
+        }  # fmt: skip
     problem = build_problem(
         q, k, v, mask, dropout_p, is_causal, scale, enable_gqa, causal_alignment, query_offset, return_aux,
-        implementation, num_threads,
+        implementation, num_threads, **given,
     )  # fmt: skip
     output = np.empty((*problem.query.shape[:-1], problem.d_v), q.dtype)
-    answers = _run(problem, output)
+    answers = run(problem, output)
     result = restore(output[0] if problem.one_head else output)
     return result if return_aux is None else (result, Aux(**answers).map(restore))
 
@@ -103,31 +138,13 @@ def attention_statistics(
     Args:
         query, key, attn_mask: as for ``attention``.
         return_aux: the statistics.
-        options: the other keywords of ``attention``.
+        options: the other keywords of ``attention``; dropout and ``head_mask`` come after the weights and
+            change nothing here.
 
     Raises:
         ShapeError, DtypeError, CapabilityError, HeadwiseError: as ``attention``.
     """
-    (q, k, mask), restore = take({"query": query, "key": key, "attn_mask": attn_mask})
-    problem = build_problem(q, k, None, mask, return_aux=return_aux, **served(options))
-    return Aux(**_run(problem, None)).map(restore)
-
-
-def _run(problem: Problem, output: Any) -> dict[str, Any]:
-    """Plan, let the kernel fill output and statistics, hand the statistics back by name."""
-    plan = make_plan(problem)
-    answers, arguments = allocate(problem)
-    _core.attend(
-        problem.query,
-        problem.key,
-        problem.value,
-        output,
-        problem.mask,
-        scale=problem.scale,
-        is_causal=problem.is_causal,
-        query_offset=problem.offset,
-        isa=plan.isa,
-        num_threads=plan.num_threads,
-        **arguments,
-    )
-    return {name: answer[0] for name, answer in answers.items()} if problem.one_head else answers
+    arrays = {"query": query, "key": key, "attn_mask": attn_mask, "attn_bias": options.pop("attn_bias", None)}
+    (q, k, mask, bias), restore = take(arrays)
+    problem = build_problem(q, k, None, mask, return_aux=return_aux, attn_bias=bias, **options)
+    return Aux(**run(problem, None)).map(restore)

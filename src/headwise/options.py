@@ -1,50 +1,21 @@
 """The options of a call that are not arrays: what each may be, and how a message shows what it received."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from headwise.errors import CapabilityError, HeadwiseError
+from headwise.errors import HeadwiseError
 
 # Options of the signature that are not yet served, each with what to do until then. Serving one: delete its
-# line here and give it a parameter in `problem.build_problem`.
+# line here and check it in `problem_rules.build_rules`.
 UNSERVED = {
-    "attn_bias": "a floating attn_mask is added to the scores",
-    "window_size": "write the window as a boolean attn_mask",
-    "query_lengths": "ignore the rows of padded queries",
-    "kv_lengths": "as a mask: attn_mask=(np.arange(n_k) < kv_lengths[:, None])[:, None, None, :]",
-    "cu_seqlens_q": "call once per sequence",
-    "cu_seqlens_k": "call once per sequence",
-    "segment_ids": "write equality of the ids as a boolean attn_mask",
-    "softcap": "there is no other way to it yet",
-    "alibi_slopes": "write slope * (key position - query position) as a floating attn_mask",
-    "sinks": "there is no other way to it yet",
-    "head_mask": "multiply the output by it: output * head_mask[:, None, None]",
+    "cu_seqlens_q": "segment_ids: one number per token, equal within a sequence",
+    "cu_seqlens_k": "segment_ids: one number per token, equal within a sequence",
     "block_table": "gather the pages into one array of keys and one of values",
-    "rng": "it seeds dropout, which is not yet served either",
 }
 IMPLEMENTATIONS = ("auto", "kernel")
 ALIGNMENTS = ("upper_left", "lower_right")
-
-
-def refuse_unserved(given: Mapping[str, Any]) -> None:
-    """Options that a later release brings may be named, but only as None.
-
-    Raises:
-        CapabilityError: one of them was given.
-    """
-    for name in UNSERVED:
-        if name in given and given[name] is not None:
-            expected = "None (this option is not yet served)"
-            raise CapabilityError(name, expected, shown(given[name]), UNSERVED[name])
-
-
-def served(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that this release serves, after refusing the others."""
-    refuse_unserved(given)
-    return {name: option for name, option in given.items() if name not in UNSERVED}
 
 
 def check_flags(is_causal: Any, enable_gqa: Any) -> None:
@@ -64,11 +35,8 @@ def check_dropout(dropout_p: Any) -> None:
     if type(dropout_p) is float and dropout_p == 0.0:
         return
     if not is_number(dropout_p) or not 0.0 <= dropout_p <= 1.0:
-        raise HeadwiseError("dropout_p", "0.0", shown(dropout_p), "the argument after it is is_causal")
-    if dropout_p > 0:
-        raise CapabilityError(
-            "dropout_p", "0.0 (dropout is not yet served)", shown(dropout_p), "dropout_p=0.0"
-        )
+        expected = "a probability between 0 and 1"
+        raise HeadwiseError("dropout_p", expected, shown(dropout_p), "the argument after it is is_causal")
 
 
 def check_running(implementation: Any, num_threads: Any) -> None:
@@ -123,3 +91,13 @@ def shown(value: Any) -> str:
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def binary(size: int) -> str:
+    """A number of bytes for people: 128 B, 512.0 MiB."""
+    amount, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"

@@ -10,8 +10,10 @@ import numpy as np
 import headwise._core as _core
 from headwise.arrays import take
 from headwise.errors import CapabilityError, HeadwiseError
-from headwise.options import served
+from headwise.options import binary
 from headwise.problem import Problem, build_problem
+from headwise.problem_rules import NO_RULES
+from headwise.request import distance_buckets
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -55,6 +57,29 @@ class Plan:
         return queries, keys
 
     @property
+    def scratch_bytes(self) -> int:
+        """About the working memory of all threads, beside the outputs; outputs and inputs are not in it.
+
+        Per thread: the state of the queries of one step (query, output, statistics), one tile of scores, and
+        for attention received the exponentials of its rows.
+        """
+        p, request = self.problem, self.problem.request
+        queries, keys = self.tile
+        rows = queries if request.received and not self.second_pass else 4 * queries
+        sums = (
+            len(request.offsets) + request.classes + (request.sink_mass > 0) + 2 * (p.key_tokens is not None)
+        )
+        if request.distance:
+            sums += 1 + distance_buckets(p.n_q, p.n_k)
+        blocks = -(-p.n_k // request.pooled) if request.pooled else 0
+        state = rows * (p.d_k + p.d_v + 14 + sums + 2 * request.top_k + 2 * blocks)
+        strip = p.n_k * (queries + 2 * self.lanes) if request.received and not self.second_pass else 0
+        hidden = (
+            keys * (p.d_v + queries) if p.mask is not None or p.is_causal or p.rules is not NO_RULES else 0
+        )
+        return self.num_threads * p.query.dtype.itemsize * (state + keys * queries + hidden + strip)
+
+    @property
     def passes(self) -> tuple[str, ...]:
         return ("forward", *(f"second pass for {name}" for name in self.second_pass))
 
@@ -81,14 +106,19 @@ class Plan:
         )
         width = f"d_k {p.d_k}" + ("" if p.value is None else f", d_v {p.d_v}")
         batch = f"batch {' x '.join(map(str, p.lead))}, " if p.lead else ""
-        kind = f", causal from position {p.offset}" if p.is_causal else ""
+        causal = (
+            f"causal from position {p.offset if p.rules.query_offsets is None else 'of each batch entry'}"
+        )
+        kind = f", {causal}" if p.is_causal else ""
         kind += "" if p.mask is None else ", boolean mask" if p.mask.dtype == np.bool_ else ", additive mask"
+        kind += "".join(f", {word}" for word in p.rules.words())
         queries, keys = self.tile
         rows = [
             ("problem", f"{batch}{heads}, {p.n_q} queries x {p.n_k} keys, {width}, {p.query.dtype}{kind}"),
             ("runs on", f"{self.implementation}, {self.isa}, {_counted(self.num_threads, 'thread')}"),
             ("tiles", f"{queries} queries x {keys} keys, {self.lanes} numbers per instruction"),
             ("passes", ", ".join(self.passes)),
+            ("scratch", f"about {binary(self.scratch_bytes)}, beside outputs"),
             *(("why" if i == 0 else "", reason) for i, reason in enumerate(self.why)),
         ]
         return "\n".join(f"{label:<9}{text}" for label, text in rows)
@@ -122,8 +152,11 @@ def plan(
     >>> print(plan(x, x, x, is_causal=True, num_threads=2).passes)
     ('forward',)
     """
-    (q, k, v, mask), _ = take({"query": query, "key": key, "value": value, "attn_mask": attn_mask})
-    return make_plan(build_problem(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa, **served(options)))
+    arrays = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}
+    (q, k, v, mask, bias), _ = take(arrays | {"attn_bias": options.pop("attn_bias", None)})
+    return make_plan(
+        build_problem(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa, attn_bias=bias, **options)
+    )
 
 
 def make_plan(problem: Problem) -> Plan:

@@ -1,7 +1,7 @@
 """The specification: scaled dot-product attention by its formula, row by row, in float64.
 
-    scores  = scale * query @ key^T (+ mask)
-    weights = softmax(scores)          over the keys that the row sees
+    scores  = softcap(scale * query @ key^T) (+ bias)
+    weights = softmax(scores)          over the keys that the row sees, with sink logits in the denominator
     output  = weights @ value
 
 It is the oracle of all tests, so it is written to be read aloud and never to be fast. It shares nothing with
@@ -14,6 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headwise.visibility import visible_and_bias
+
+__all__ = ["reference_attention", "visible_and_bias"]
+
 Float64 = NDArray[np.float64]
 
 
@@ -23,9 +27,12 @@ def reference_attention(
     value: NDArray[Any],
     attn_mask: NDArray[Any] | None = None,
     *,
-    is_causal: bool = False,
     scale: float | None = None,
-    query_offset: int = 0,
+    softcap: float | None = None,
+    sinks: NDArray[Any] | None = None,
+    dropout: NDArray[Any] | None = None,
+    head_mask: NDArray[Any] | None = None,
+    **rules: Any,
 ) -> tuple[Float64, Float64, Float64]:
     """Output ``(..., H, n_q, d_v)``, weights ``(..., H, n_q, n_k)`` and log-sum-exp ``(..., H, n_q)``, all
     float64.
@@ -35,28 +42,28 @@ def reference_attention(
         key: ``(..., H_kv, n_k, d_k)``; query head h uses key head h // (H / H_kv).
         value: ``(..., H_kv, n_k, d_v)``.
         attn_mask: booleans (True = attend) or numbers to add, broadcast to ``(..., H, n_q, n_k)``.
-        is_causal: query i sees key j if j <= i + query_offset.
         scale: None means 1/sqrt(d_k).
-        query_offset: position of query 0 among the keys.
+        softcap: c > 0; a scaled score s becomes c * tanh(s / c).
+        sinks: ``(H,)`` or ``(H, S)`` logits that take part in the denominator only.
+        dropout: ``(..., H, n_q, n_k)``, 0 for a dropped weight and 1 / (1 - p) for a kept one.
+        head_mask: ``(H,)`` or ``(..., H)``, factors of the heads' outputs.
+        rules: ``is_causal``, ``query_offset``, ``attn_bias``, ``window_size``, ``query_lengths``,
+            ``kv_lengths``, ``segment_ids``, ``alibi_slopes``: see ``visibility.py``.
 
-    A row that sees no key has output 0, weights 0 and log-sum-exp -inf.
+    Weights are those before dropout and head mask. A row that sees no key has output 0, weights 0 and
+    log-sum-exp -inf, or that of its sink logits.
     """
     if query.ndim == 2:
-        head = reference_attention(
-            query[None],
-            key[None],
-            value[None],
-            attn_mask,
-            is_causal=is_causal,
-            scale=scale,
-            query_offset=query_offset,
-        )
-        return head[0][0], head[1][0], head[2][0]
+        arrays = (query[None], key[None], value[None], attn_mask)
+        options = {"scale": scale, "softcap": softcap, "sinks": sinks, "dropout": dropout, **rules}
+        output, weights, lse = reference_attention(*arrays, head_mask=head_mask, **options)
+        return output[0], weights[0], lse[0]
 
     *lead, heads, n_q, d_k = query.shape
     kv_heads, n_k, d_v = value.shape[-3:]
     scale = 1 / math.sqrt(d_k) if scale is None else scale
-    visible, bias = visible_and_bias((*lead, heads, n_q, n_k), attn_mask, is_causal, query_offset)
+    visible, bias = visible_and_bias((*lead, heads, n_q, n_k), attn_mask, **rules)
+    sink_logits = np.zeros((heads, 0)) if sinks is None else np.asarray(sinks, float).reshape(heads, -1)
 
     output = np.zeros((*lead, heads, n_q, d_v))
     weights = np.zeros((*lead, heads, n_q, n_k))
@@ -66,32 +73,22 @@ def reference_attention(
         *batch, head, _ = row
         kv_head = (*batch, head // (heads // kv_heads))
         seen = np.flatnonzero(visible[row])
-        if seen.size == 0:
-            continue
         keys = key[kv_head][seen].astype(np.float64)
         values = value[kv_head][seen].astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinity that a row does see
-            scores = scale * (keys @ query[row].astype(np.float64)) + bias[row][seen]
-            largest = scores.max()
-            exponentials = np.exp(scores - largest)
-            total = exponentials.sum()
-            weights[row][seen] = exponentials / total
-            output[row] = (exponentials / total) @ values
+            scores = scale * (keys @ query[row].astype(np.float64))
+            if softcap is not None:
+                scores = softcap * np.tanh(scores / softcap)
+            scores = scores + bias[row][seen]
+            logits = np.concatenate([scores, sink_logits[head]])
+            if logits.size == 0:
+                continue
+            largest = logits.max()
+            total = np.exp(logits - largest).sum()
             lse[row] = largest + np.log(total)
+            weights[row][seen] = np.exp(scores - largest) / total
+            kept = weights[row] if dropout is None else weights[row] * dropout[row]
+            output[row] = kept[seen] @ values
+    if head_mask is not None:
+        output *= np.asarray(head_mask, float)[..., None, None]
     return output, weights, lse
-
-
-def visible_and_bias(
-    shape: tuple[int, ...], attn_mask: NDArray[Any] | None, is_causal: bool, query_offset: int
-) -> tuple[NDArray[np.bool_], Float64]:
-    """Which keys each row sees, and what is added to their scores; both ``(..., H, n_q, n_k)``."""
-    n_q, n_k = shape[-2:]
-    visible, bias = np.ones(shape, bool), np.zeros(shape)
-    if attn_mask is not None and attn_mask.dtype == np.bool_:
-        visible &= attn_mask
-    elif attn_mask is not None:
-        visible &= attn_mask != -np.inf
-        bias += np.where(attn_mask == -np.inf, 0, attn_mask)
-    if is_causal:
-        visible &= np.arange(n_k) <= np.arange(n_q)[:, None] + query_offset
-    return visible, bias

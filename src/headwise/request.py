@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.arrays import integers
-from headwise.errors import CapabilityError, HeadwiseError
+from headwise.errors import HeadwiseError
 
-FLAGS = ("lse", "max_weight", "argmax", "entropy", "sum_squares", "distance", "received")
+FLAGS = ("lse", "max_weight", "argmax", "entropy", "sum_squares", "sink_logit_mass", "distance", "received")
 COUNTS = ("top_k", "sink_mass", "pooled")
 
 # The kernel compares positions in 32 bits beside float32; this leaves room for their sums.
@@ -32,7 +32,10 @@ class AuxRequest:
         max_weight: largest weight of each row.
         argmax: key that holds it; of equal ones the lowest index.
         entropy: -sum w ln w of each row, in nats.
-        distance: mean |query position - key position| under the weights, in tokens.
+        sum_squares: sum w^2 of each row; its inverse is the number of keys that a row spreads over.
+        sink_logit_mass: weight that the sink logits (``sinks=``) take from the keys; 0 without any.
+        distance: mean |query position - key position| under the weights, in tokens; also the histogram of
+            these distances per head.
         top_k: number of largest weights to keep per row, with their keys.
         sink_mass: number k of first keys whose mass is summed.
         offsets: whole numbers o; for each, the weight on the key at (position of the query + o).
@@ -42,12 +45,10 @@ class AuxRequest:
             class.
         received: mass that each key receives from all rows.
         pooled: side b of the blocks of a block-averaged weight map.
-        sum_squares: not yet served.
 
     Raises:
         HeadwiseError: a value of the wrong kind or sign.
         DtypeError: ``matches`` or ``segments`` does not hold integers.
-        CapabilityError: ``sum_squares``.
     """
 
     lse: bool = False
@@ -55,6 +56,7 @@ class AuxRequest:
     argmax: bool = False
     entropy: bool = False
     sum_squares: bool = False
+    sink_logit_mass: bool = False
     distance: bool = False
     top_k: int = 0
     sink_mass: int = 0
@@ -70,8 +72,6 @@ class AuxRequest:
                 raise HeadwiseError(
                     name, "True or False", repr(getattr(self, name)), f"AuxRequest({name}=True)"
                 )
-        if self.sum_squares:
-            raise CapabilityError("sum_squares", "False (not yet served)", "True", "leave it out")
         for name in COUNTS:
             object.__setattr__(self, name, _count(name, getattr(self, name)))
         object.__setattr__(self, "offsets", _offsets(self.offsets))
@@ -92,6 +92,11 @@ class AuxRequest:
         if self.offsets:
             return "offsets"
         return "matches" if self.matches is not None else None
+
+
+def distance_buckets(n_q: int, n_k: int) -> int:
+    """Number of buckets of the distance histogram: one for 0, then one per power of two."""
+    return 1 + max(n_q - 1, n_k - 1, 0).bit_length()
 
 
 def _count(name: str, value: Any) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.problem import NOTHING, Problem
-from headwise.request import AuxRequest
+from headwise.request import AuxRequest, distance_buckets
 
 Float64 = NDArray[np.float64]
 
@@ -26,7 +26,12 @@ class Aux:
     statistic; it counts as no row in means.
 
     Attributes:
-        lse, max_weight, argmax, entropy, distance, sink_mass: ``(..., H, n_q)``.
+        lse, max_weight, argmax, entropy, sum_squares, distance, sink_mass, sink_logit_mass: ``(..., H,
+            n_q)``. With sink logits the weights over the keys sum to 1 - sink_logit_mass, and lse includes
+            them.
+        distance_histogram: ``(..., H, buckets)``, mean over the rows that see a key of their mass at distance
+            0, 1, 2-3, 4-7, ...: bucket i > 0 holds [2^(i-1), 2^i). There are 1 + ceil(log2(max(n_q, n_k)))
+            of them; the last one is open. NaN for a head without such rows.
         top_k_index, top_k_weight: ``(..., H, n_q, k)``, heaviest first; -1 and 0 where a row sees fewer keys.
         offsets: ``(..., H, n_q, len(offsets))``; 0 where that key does not exist or is not seen.
         duplicate, induction: ``(..., H, n_q)``, mass on keys that hold the query's own token at another
@@ -37,7 +42,6 @@ class Aux:
         received_count: ``(..., H, n_k)``, how many rows see the key.
         pooled: ``(..., H, ceil(n_q / b), ceil(n_k / b))``, mean over the rows of a block that see a key of
             their mass on the block of keys; NaN where no row sees one.
-        sum_squares, distance_histogram, sink_logit_mass: not yet served, always None.
     """
 
     lse: Any = None
@@ -84,11 +88,14 @@ def allocate(problem: Problem) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]
     row = (*head, problem.n_q)
     answers: dict[str, NDArray[Any]] = {}
     inputs: dict[str, Any] = {}
-    for name in ("lse", "max_weight", "entropy", "distance"):
+    for name in ("lse", "max_weight", "entropy", "sum_squares", "distance", "sink_logit_mass"):
         if getattr(request, name):
             answers[name] = np.empty(row, dtype)
     if request.argmax:
         answers["argmax"] = np.empty(row, np.int64)
+    if request.distance:
+        buckets = distance_buckets(problem.n_q, problem.n_k)
+        answers["distance_histogram"] = np.empty((*head, buckets), dtype)
     if request.top_k:
         answers["top_k_index"] = np.empty((*row, request.top_k), np.int64)
         answers["top_k_weight"] = np.empty((*row, request.top_k), dtype)
@@ -128,7 +135,7 @@ def dense_statistics(
     *,
     lse: Float64,
     is_causal: bool = False,
-    query_offset: int = 0,
+    query_offset: int | NDArray[np.int64] = 0,
     key_tokens: NDArray[np.int64] | None = None,
     query_tokens: NDArray[np.int64] | None = None,
 ) -> dict[str, NDArray[Any]]:
@@ -140,11 +147,13 @@ def dense_statistics(
         request: what is asked for. ``segments`` has to be ``(..., n_k)`` with the leading axes of the
             weights or none.
         lse: ``(..., H, n_q)``, handed through, as it cannot be read off the weights.
-        is_causal, query_offset: what the matches and the positions depend on.
+        is_causal, query_offset: what the matches and the positions depend on; one offset, or one per batch
+            entry, of the leading axes' shape.
         key_tokens, query_tokens: ``(..., n_k)`` and ``(..., n_q)``, when ``request.matches`` is given.
     """
     n_q, n_k = weights.shape[-2:]
-    query_position = np.arange(n_q)[:, None] + query_offset
+    offset = np.asarray(query_offset)
+    query_position = np.arange(n_q)[:, None] + (offset[..., None, None, None] if offset.ndim else offset)
     key_position = np.arange(n_k)
     sees: NDArray[np.bool_] = np.asarray(visible.any(-1))
     answers: dict[str, NDArray[Any]] = {}
@@ -159,9 +168,14 @@ def dense_statistics(
     if request.entropy:
         logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
         answers["entropy"] = np.where(sees, -np.sum(weights * logarithms, axis=-1), np.nan)
+    if request.sum_squares:
+        answers["sum_squares"] = np.where(sees, np.sum(weights**2, axis=-1), np.nan)
+    if request.sink_logit_mass:
+        answers["sink_logit_mass"] = np.where(sees, 1 - np.sum(weights, axis=-1), np.nan)
     if request.distance:
         distances = np.abs(query_position - key_position)
         answers["distance"] = np.where(sees, np.sum(weights * distances, axis=-1), np.nan)
+        answers["distance_histogram"] = _histogram(weights, distances, sees)
     if request.sink_mass:
         answers["sink_mass"] = mass(key_position < request.sink_mass)
     if request.offsets:
@@ -182,13 +196,13 @@ def dense_statistics(
             answers["top_k_weight"] = np.where(index >= 0, picked, 0)
     if request.matches is not None:
         assert key_tokens is not None and query_tokens is not None
-        same = key_tokens[..., None, :] == query_tokens[..., :, None]
+        same = (key_tokens[..., None, :] == query_tokens[..., :, None])[..., None, :, :]
         elsewhere = key_position < query_position if is_causal else key_position != query_position
         duplicate = same & elsewhere
         induction = np.zeros_like(duplicate)
         induction[..., 1:] = duplicate[..., :-1]  # the key after a duplicate
         for name, matching in (("duplicate", duplicate), ("induction", induction)):
-            possible = visible & matching[..., None, :, :]
+            possible = visible & matching
             answers[name] = mass(possible)
             answers[f"{name}_count"] = possible.sum(-1)
     if request.segments is not None:
@@ -200,6 +214,18 @@ def dense_statistics(
     if request.pooled:
         answers["pooled"] = _pooled(weights, sees, request.pooled)
     return answers
+
+
+def _histogram(weights: Float64, distances: NDArray[np.int64], sees: NDArray[np.bool_]) -> Float64:
+    """Mean over the rows that see a key of their mass in each bucket: 0, 1, 2-3, 4-7, ..., the rest."""
+    buckets = distance_buckets(*weights.shape[-2:])
+    edges = [0, *(2**i for i in range(buckets - 1)), np.inf]
+    answer = np.full((*weights.shape[:-2], buckets), np.nan)
+    for i in range(buckets):
+        inside = (distances >= edges[i]) & (distances < edges[i + 1])
+        total, count = (weights * inside).sum((-2, -1)), sees.sum(-1)
+        np.divide(total, count, out=answer[..., i], where=count > 0)
+    return answer
 
 
 def _pooled(weights: Float64, sees: NDArray[np.bool_], block: int) -> Float64:

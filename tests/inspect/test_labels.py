@@ -2,30 +2,31 @@
 
 import pytest
 
-from headwise.inspect.labels import LABELS, label_of, label_table, most_telling
+from headwise.inspect.labels import LABELS, label_of, label_table, most_telling, out_of_reach
 
 KEYS = ["previous", "next", "special", "first", "induction", "entropy_normalized", "max_weight"]
 
 
 def card(**values):
     """Scores that have no label, but for the given ones; (value, null) or a value with null .02."""
-    scores = {key: {"value": 0.1, "null": 0.02} for key in KEYS}
+    scores = {key: {"value": 0.1, "null": 0.02, "rows": 5} for key in KEYS}
     for key, given in values.items():
         value, null = given if isinstance(given, tuple) else (given, 0.02)
-        scores[key] = {"value": value, "null": null}
+        scores[key] = {"value": value, "null": null, "rows": 5}
     return scores
 
 
 def test_the_table():
-    table = {row["key"]: (row["score"], row["threshold"], row["times_null"]) for row in label_table()}
+    conditions = ("score", "threshold", "times_null", "rows")
+    table = {row["key"]: tuple(row[part] for part in conditions) for row in label_table({})}
     assert table == {
-        "previous": ("previous", 0.5, 5),
-        "next": ("next", 0.5, 5),
-        "separator": ("special", 0.6, 5),
-        "first": ("first", 0.5, 5),
-        "induction": ("induction", 0.3, 5),
-        "broad": ("entropy_normalized", 0.9, None),
-        "unlabelled": (None, None, None),
+        "previous": ("previous", 0.5, 5, None),
+        "next": ("next", 0.5, 5, None),
+        "separator": ("special", 0.6, 5, None),
+        "first": ("first", 0.5, 5, None),
+        "induction": ("induction", 0.3, 5, 5),
+        "broad": ("entropy_normalized", 0.9, None, None),
+        "unlabelled": (None, None, None, None),
     }
     assert list(table)[-1] == "unlabelled"
 
@@ -41,6 +42,30 @@ def test_a_label_needs_five_times_the_null_value(label):
     value = label.threshold + 0.1
     assert label_of(card(**{label.score: (value, value / 5 - 1e-9)})) == label.key
     assert label_of(card(**{label.score: (value, value / 5 + 1e-9)})) == "unlabelled"
+
+
+def test_induction_needs_five_rows():
+    scores = card(induction=0.9)
+    assert label_of(scores) == "induction"
+    scores["induction"]["rows"] = 4
+    assert label_of(scores) == "unlabelled"
+
+
+def test_labels_that_a_short_text_puts_out_of_reach():
+    null = {"previous": 0.25, "special": 0.2, "first": 0.201, "induction": None, "entropy_normalized": 1.0}
+    beyond = [row["key"] for row in label_table(null) if not row["reachable"]]
+    assert beyond == ["previous", "first"]  # 5 x 0.2 = 1 is still within reach
+    need = "cannot be reached, since they need five times what uniform attention gives."
+    assert out_of_reach(null, 4) == [
+        f"The text is short: with 4 tokens the labels previous token and first token {need}"
+    ]
+    one = {"induction": 0.9}
+    need = "cannot be reached, since it needs five times what uniform attention gives."
+    assert out_of_reach(one, 400) == [f"On this text the label induction {need}"]
+    assert out_of_reach({"special": 0.3}, 1)[0].startswith(
+        "The text is short: with 1 token the label separator"
+    )
+    assert out_of_reach({"special": 0.2}, 9) == []
 
 
 def test_broad_needs_its_threshold_only():

@@ -112,13 +112,20 @@ def test_unknown_names(tmp_path, monkeypatch):
     refused(str(tmp_path / "file.txt"), taken + r"'.*file\.txt' \(a file\)")
     refused(str(tmp_path / "none"), taken + r"'.*none' \(no folder of that name\)")
     refused("", taken + r"'' \(no folder of that name\)")
-    refused("The cat sat", taken + r".*Hint: for a text of your own, .* headwise inspect minilm TEXT$")
+    refused(
+        "The cat sat", taken + r".*Hint: for a text of your own, .* headwise inspect minilm \"Your text\.\"$"
+    )
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for name in ("minlm", "some-one/some-model"):
-        refused(
-            name,
-            taken + rf"'{name}' \(no folder .* nothing in the local hub cache, and HF_HUB_OFFLINE is set\)",
-        )
+    absent = r" \(no folder .* nothing in the local hub cache, and HF_HUB_OFFLINE is set\)\. Hint: "
+    offline = r"unset HF_HUB_OFFLINE, or give a folder$"
+    text = r'for a text of your own, .* headwise inspect minilm "Your text\."; '
+    for name, hint in [
+        ("some-one/some-model", offline),
+        ("Hello", text + offline),
+        ("minlm", r"did you mean minilm\?$"),
+        ("MiniLM", r"did you mean minilm\?$"),
+    ]:
+        refused(name, taken + f"'{name}'" + absent + hint)
 
 
 def test_the_hub_is_asked_once(monkeypatch):
@@ -169,6 +176,15 @@ def test_missing_weights_are_not_made_up(folder):
 def test_a_folder_without_tokenizer(folder):
     for path in folder.glob("tokenizer*"):
         path.unlink()
+    hint = rf"Hint: tokenizer\.save_pretrained\('{folder}'\)$"
+    refused(
+        str(folder),
+        r"expected a model with a tokenizer; received '.*' \(no tokenizer\.json there\)\. " + hint,
+    )
+
+
+def test_a_tokenizer_without_words(folder):
+    Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]")).save(str(folder / "tokenizer.json"))
     refused(str(folder), r"expected a model with a tokenizer; received '.*' \(a tokenizer without words\)")
 
 

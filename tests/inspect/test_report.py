@@ -1,7 +1,9 @@
 """The report: plain data, JSON both ways, versioned."""
 
 import dataclasses
+import html
 import json
+import re
 import sys
 
 import pytest
@@ -33,7 +35,7 @@ def test_dict_both_ways(report):
 
 def test_the_fields_of_a_head(report):
     head = report.to_dict()["layers"][0]["heads"][0]
-    assert list(head) == ["head", "label", "scores", "links", "rows", "pooled"]
+    assert list(head) == ["head", "label", "scores", "links", "evidence", "rows", "pooled"]
     assert list(head["scores"]["duplicate"]) == ["value", "null", "share", "rows"]
     assert [len(row) for row in head["rows"]["index"]] == [6] * N_TOKENS
     assert head["pooled"]["block"] == 1 and len(head["pooled"]["map"]) == N_TOKENS
@@ -90,6 +92,27 @@ def test_fields_of_a_later_release_are_passed_over(report):
 
 def test_the_terminal_view(report):
     assert "BertModel" in str(report) and "\n" in str(report)
+
+
+def test_the_terminal_view_is_as_wide_as_the_terminal(report, monkeypatch):
+    widths = []
+    for columns in (80, 130):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        widths.append(max(map(len, str(report).splitlines())))
+    assert widths[0] <= 80 < widths[1] <= 130
+
+
+def test_its_repr_is_one_short_line(report):
+    assert repr(report) == f"HeadReport(BertModel, 3 layers x 6 heads, {N_TOKENS} tokens)"
+
+
+def test_a_notebook_shows_the_page_in_a_frame(report):
+    frame = report._repr_html_()
+    (attributes,) = re.findall(r"^<iframe ([^<>]*)></iframe>$", frame)
+    found = dict(re.findall(r'([\w-]+)="([^"]*)"', attributes))
+    assert html.unescape(found["srcdoc"]) == report.to_html()
+    assert found["sandbox"] == "allow-scripts allow-forms" and found["title"] == repr(report)
+    assert 400 <= int(re.search(r"height: (\d+)px", found["style"])[1]) <= 1000
 
 
 def test_the_page(report):

@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 import transformers
 
 from headwise.errors import CapabilityError, HeadwiseError
-from headwise.inspect import inspect_heads, run
+from headwise.inspect import heads, inspect_heads, run
 
 from .conftest import N_TOKENS, build
 from .test_capture import state_of
@@ -129,6 +130,39 @@ def test_long_texts_keep_fewer_keys_per_row(monkeypatch, bert, ids):
     assert "left out" in report.notes[0]
 
 
+def test_an_induction_head_keeps_its_strongest_link_that_counts(monkeypatch, bert, ids):
+    assert all(
+        h["evidence"] is None
+        for h in inspect_heads(bert, ids).layers[0]["heads"]
+        if h["label"] != "induction"
+    )
+    monkeypatch.setattr(heads, "label_of", lambda card: "induction")
+    numbers = ids[0].tolist()
+    for head in inspect_heads(bert, ids).layers[1]["heads"]:
+        rows = [
+            zip(*pair, strict=True)
+            for pair in zip(head["rows"]["index"], head["rows"]["weight"], strict=True)
+        ]
+        links = [(query, key, weight) for query, row in enumerate(rows) for key, weight in row]
+        counting = [
+            link
+            for link in links
+            if link[1] >= 1 and numbers[link[1] - 1] == numbers[link[0]] and link[1] - 1 != link[0]
+        ]
+        assert tuple(head["evidence"]) == max(counting, key=lambda link: link[2])
+
+
+def test_a_short_text_says_which_labels_it_cannot_have(bert, ids):
+    report = inspect_heads(bert, ids[:, :4], special=[0])
+    assert report.notes == [
+        "The text is short: with 4 tokens the labels previous token, next token, separator and first token "
+        "cannot be reached, since they need five times what uniform attention gives."
+    ]
+    beyond = {label["key"] for label in report.labels if not label["reachable"]}
+    assert beyond >= {"previous", "next", "separator", "first"} and "broad" not in beyond
+    assert all(label["reachable"] for label in inspect_heads(bert, ids, special=[0]).labels[:4])
+
+
 # What is refused at the door.
 
 
@@ -151,8 +185,8 @@ def test_wrong_inputs_are_refused(bert, ids):
     refused(bert, torch.ones(1, 65, dtype=int), r"at most 64 tokens.*received 65\. Hint: .*--max-tokens 64")
     refused(bert, ids, r"tokens: expected 19 strings, one per id; received 2", tokens=["a", "b"])
     refused(bert, ids, r"tokens: expected 19 strings, one per id; received one string", tokens="a" * 19)
-    refused(bert, ids, r"special: expected positions from 0 to 18; received \[101\]", special=[101])
-    refused(bert, ids, r"special: expected positions from 0 to 18; received \[-1\]", special=[-1])
+    refused(bert, ids, r"special: expected different positions from 0 to 18; received \[101\]", special=[101])
+    refused(bert, ids, r"special: expected different positions from 0 to 18; received \[-1\]", special=[-1])
 
 
 def test_what_is_not_served_is_refused_by_name(bert, ids):
@@ -198,3 +232,17 @@ def test_wrong_models_are_refused(bert, ids):
     made = transformers.T5Config(d_model=16, d_kv=8, num_layers=1, num_heads=2, d_ff=16, vocab_size=29)
     t5 = transformers.T5ForConditionalGeneration(made).eval()
     refused(t5, ids, r"T5ForConditionalGeneration, an encoder-decoder model", CapabilityError)
+
+
+@pytest.mark.parametrize(
+    "special", [[1, 0, 0, 1], [True, False], np.array([1.0]), "12", [0, 99], [-1], [[0]]]
+)
+def test_a_mask_is_not_taken_for_positions(special):
+    with pytest.raises(HeadwiseError, match="special: expected different positions"):
+        run._positions(special, 4)
+
+
+def test_positions_are_sorted_and_may_be_none():
+    assert run._positions([3, 0], 4) == [0, 3]
+    assert run._positions(np.array([2]), 4) == [2]
+    assert run._positions([], 4) == run._positions(None, 4) == []

@@ -6,7 +6,7 @@ import torch
 
 from headwise.inspect import inspect_heads, scores
 from headwise.inspect.capture import attached
-from headwise.inspect.heads import strongest_links
+from headwise.inspect.heads import induction_link, strongest_links
 from headwise.inspect.scorecard import SCORES
 
 from .compare import assert_head
@@ -37,7 +37,7 @@ def test_the_card_has_its_lines_in_order():
 @pytest.mark.parametrize("n", [1, 2, 19, 61])  # 61: the pooled map has blocks of two tokens, the last one cut
 def test_every_number_of_every_head(kind, n):
     model, ids = build(kind), text(n)
-    special = [0, n - 1]
+    special = sorted({0, n - 1})
     report = inspect_heads(model, ids, special=special)
     layers = dense_layers(model, ids)
     assert [layer["layer"] for layer in report.layers] == [0, 1, 2]
@@ -121,3 +121,11 @@ def test_links_are_ordered_and_few():
     assert len(links) == 10 and found == sorted(found, reverse=True)
     others = weight[index != np.arange(30)[:, None]]
     assert found == pytest.approx(np.sort(others)[::-1][:10], abs=1e-6)
+
+
+def test_links_that_count_for_induction():
+    ids = np.array([7, 8, 9, 7, 5])  # row 3 looks for 8 at 1, row 0 for 5 at 4
+    index = np.array([[0, 4, 1], [1, 2, 3], [2, 0, -1], [3, 2, 1], [0, 1, -1]])
+    weight = np.array([[0.9, 0.05, 0.05], [0.8, 0.1, 0.1], [0.9, 0.1, 0.0], [0.6, 0.3, 0.1], [0.5, 0.5, 0.0]])
+    assert induction_link(index, weight, ids) == [3, 1, 0.1]
+    assert induction_link(index, weight, np.arange(5)) is None

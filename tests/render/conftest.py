@@ -36,7 +36,12 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, headless=True, args=FLAGS)
+        started = playwright.chromium.launch(
+            executable_path=path,
+            headless=True,
+            args=FLAGS,
+            ignore_default_args=["--hide-scrollbars"],  # a reader sees them
+        )
         yield started
         started.close()
 

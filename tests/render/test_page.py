@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from headwise.inspect.report import HeadReport
 from headwise.render import words
 from headwise.render.html import render_html
 
@@ -88,6 +89,45 @@ def test_the_rule_stands_beside_the_label(show: Any) -> None:
     )
     page.click(cell(5, 11))
     assert "No rule of the table below matched." in page.inner_text("#head-why")
+
+
+def test_an_unlabelled_head_names_the_labels_out_of_reach(show: Any) -> None:
+    report = own(DEMO)
+    report["labels"][0]["reachable"] = report["labels"][2]["reachable"] = False
+    page = show(render_html(report), "#layer=5&head=11")
+    expected = "matched; on this text previous token and separator cannot be reached."
+    assert page.inner_text("#head-why").endswith(expected)
+
+
+def test_the_most_telling_heads_are_not_cut_without_a_scrollbar(show: Any) -> None:
+    page = show(DEMO_PAGE)
+    for y in (0, 90, 400, 10_000):
+        page.evaluate("y => scrollTo(0, y)", y)
+        page.wait_for_function("y => scrollY === Math.min(y, root.scrollHeight - innerHeight)", arg=y)
+        page.wait_for_timeout(50)
+        bottom, cut, bar, beyond = page.evaluate(
+            """() => {
+              const list = document.getElementById("telling"), column = list.parentElement;
+              return [list.getBoundingClientRect().bottom, list.scrollHeight > list.clientHeight,
+                list.offsetWidth - list.clientWidth, column.scrollHeight - column.clientHeight];
+            }"""
+        )
+        assert bottom <= 900 and cut and bar >= 6 and beyond <= 0, y
+    page.evaluate("scrollTo(0, 0)")
+    page.locator("#telling button").last.click()
+    assert page.locator('#telling [aria-current="true"]').count() == 1
+
+
+def test_the_page_works_in_the_frame_of_a_notebook(show: Any) -> None:
+    frame = HeadReport.from_dict(DEMO)._repr_html_()
+    page = show(f"<!doctype html><title>notebook</title>{frame}")
+    inside = page.frame_locator("iframe")
+    inside.locator(cell(5, 11)).click()
+    inside.get_by_role("option", name="it", exact=True).click()
+    assert inside.locator("#links li").first.inner_text() == "“it” → “cat” .41"
+    inside.locator("#help").click()
+    inside.get_by_role("button", name="Close").click()
+    assert inside.locator("#keys-dialog").is_hidden()
 
 
 def test_bars_stand_against_uniform_attention(show: Any) -> None:

@@ -3,15 +3,17 @@
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from headwise.errors import HeadwiseError
+from headwise.render import words
 from headwise.render.text import render_text, to_text
 
-from .reports import HOSTILE, make_report
+from .reports import HOSTILE, make_report, own
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report_80.txt"
 
@@ -22,14 +24,14 @@ def test_golden_view_at_80_columns() -> None:
 
 def test_the_view_says_what_a_reader_needs() -> None:
     text = to_text(make_report(), width=120)
-    for words in (
+    for needed in (
         "toy: 6 layers × 12 heads, 13 tokens",
         "max |Δ| = 0",
         "Most telling heads",
         "uniform",
         "Counting is from 0",
     ):
-        assert words in text
+        assert needed in text
     assert "not proof" in text and "Jain and Wallace 2019" in text
 
 
@@ -42,7 +44,7 @@ def test_the_link_of_a_telling_head_is_printed_in_words() -> None:
     assert row.split() == [
         "5",
         "11",
-        "unlabelled",
+        "unlabelled,",
         "largest",
         "weight",
         "0.30",
@@ -52,6 +54,50 @@ def test_the_link_of_a_telling_head_is_printed_in_words() -> None:
         '"cat"',
         ".41",
     ]
+
+
+def telling_row(report: dict[str, Any], width: int, at: int = 0) -> str:
+    return to_text(report, width).split("strongest link")[1].splitlines()[2 + at]
+
+
+def test_a_label_that_is_called_like_its_score_is_printed_once() -> None:
+    report = own(make_report())
+    entry = report["telling"][0]
+    assert entry["label"] == entry["score"] == "next"
+    assert telling_row(report, 120).count("next token") == 1
+    report["telling"] = [{**entry, "label": "separator", "score": "special"}]
+    assert "separator, special tokens" in telling_row(report, 120)
+    assert "separator, special tokens" not in telling_row(report, 70)
+
+
+def test_a_label_out_of_some_rows_says_out_of_how_many() -> None:
+    report = own(make_report())
+    head = words.head_table(report)[2, 0]
+    head["scores"]["induction"] |= {"share": 2 / 13, "rows": 2}
+    report["telling"] = [{**report["telling"][0], "label": "induction", "score": "induction"}]
+    assert "induction, in 2 of 13 rows" in telling_row(report, 80)
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_links_are_whole_where_there_is_room(width: int) -> None:
+    tokens = ["[CLS]", "because", "looked", "tired", "on", "the", "mat", "[SEP]"]
+    report = own(make_report(tokens))
+    next(score for score in report["scores"] if score["key"] == "max_weight")["name"] = "Max weight"
+    table = to_text(report, width).split("strongest link")[1].split("All heads")[0]
+    assert "…" not in table and '"because"' in table
+
+
+def test_a_longer_link_takes_the_room_of_the_label() -> None:
+    tokens = ["[CLS]", *(f"wonderful{i}" for i in range(6)), "[SEP]"]
+    report = make_report(tokens)
+    assert "…" not in to_text(report, 100).split("All heads")[0]
+    narrow = to_text(report, 40).split("strongest link")[1].split("All heads")[0]
+    assert all(re.search(r'" → ".*" ?(1|<?\.\d\d)$', line) for line in narrow.splitlines()[2:] if line)
+
+
+def test_a_footnote_says_what_links_leave_out() -> None:
+    assert words.LINKS_LEAVE_OUT in to_text(make_report(), 200)
+    assert words.LINKS_LEAVE_OUT not in to_text(make_report(telling=[]), 200)
 
 
 @pytest.mark.parametrize("width", [1, 10, 39, 40, 50, 62, 70, 80, 100, 200])

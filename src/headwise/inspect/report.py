@@ -1,7 +1,9 @@
 """The report of an inspection: plain data, versioned, JSON both ways; ``headwise.render`` draws it."""
 
+import html
 import json
 import math
+import shutil
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -10,14 +12,16 @@ from headwise.errors import HeadwiseError
 SCHEMA = "headwise.report"
 VERSION = 1
 PAGE_BUDGET = 5_000_000
+FRAME_HEIGHT = 860  # pixels of the page inside a notebook: all heads and the chosen one beside them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HeadReport:
     """What every head of a model does with one text.
 
     All fields are plain lists, dicts, strings, numbers and None (a missing number). Layers, heads and
-    positions count from 0. ``str(report)`` is the terminal view, ``to_html()`` the offline page.
+    positions count from 0. ``str(report)`` is the terminal view, as wide as the terminal (80 columns without
+    one), ``to_html()`` the offline page; a notebook shows that page in a frame.
 
     Attributes:
         headwise: version that made the report.
@@ -26,8 +30,10 @@ class HeadReport:
         tokens: n strings to show; special: positions of the special tokens.
         check: the self-test: tokens, max_abs_difference, causal_leak.
         scores: what each score is (key, name, unit, meaning, null, higher).
-        labels: the table of thresholds.
-        layers: per layer its number, name and heads; per head label, scores, links, rows and pooled map.
+        labels: the table of thresholds: score, threshold, times_null (times what uniform attention gives),
+            rows (query rows that the score must be a mean of) and whether the text is long enough for it.
+        layers: per layer its number, name and heads; per head label, scores, links, evidence (the link of an
+            induction head that counts as such), rows and pooled map.
         telling: the heads that stand out most, best first.
         notes: plain sentences about what was left out.
     """
@@ -98,10 +104,22 @@ class HeadReport:
 
         return render_html(self.to_dict(), budget)
 
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own: it can run its script and reach nothing of the notebook."""
+        page = html.escape(self.to_html(), quote=True)
+        name = html.escape(repr(self), quote=True)
+        style = f"width: 100%; height: {FRAME_HEIGHT}px; border: 0"
+        rights = "allow-scripts allow-forms"  # the form is the Close button of the page's list of keys
+        return f'<iframe title="{name}" sandbox="{rights}" style="{style}" srcdoc="{page}"></iframe>'
+
+    def __repr__(self) -> str:
+        size = f"{self.model['layers']} layers x {self.model['heads']} heads, {self.text['n_tokens']} tokens"
+        return f"HeadReport({self.model['name']}, {size})"
+
     def __str__(self) -> str:
         from headwise.render.text import to_text
 
-        return to_text(self.to_dict())
+        return to_text(self.to_dict(), shutil.get_terminal_size().columns)
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from headwise import __version__
 from headwise.errors import HeadwiseError
 from headwise.inspect.heads import head_entries
-from headwise.inspect.labels import label_table, most_telling
+from headwise.inspect.labels import label_table, most_telling, out_of_reach
 from headwise.inspect.models import require_frameworks
 from headwise.inspect.report import HeadReport
 from headwise.inspect.scorecard import score_table
@@ -37,6 +37,10 @@ def inspect_heads(
     attention call and computes the statistics from them. No n x n array is made and ``output_attentions`` is
     never asked for. A self-test on the first 32 tokens comes first; the model is left as it was, also after
     an exception.
+
+    A head gets a label where its score passes the threshold of the label and is at least five times what
+    uniform attention gives; the induction label also needs at least 5 query rows with a possible match. Where
+    the text is too short for a label, the report's notes say so.
 
     Args:
         model: a loaded Hugging Face torch model in evaluation mode: float32 or float64, on the CPU.
@@ -108,10 +112,10 @@ def inspect_heads(
             "causal_leak": check.causal_leak,
         },
         scores=score_table(),
-        labels=label_table(),
+        labels=label_table(scorer.null),
         layers=layers,
         telling=most_telling(layers),
-        notes=[*notes, *_notes(kept, positions)],
+        notes=[*notes, *_notes(kept, positions), *out_of_reach(scorer.null, len(ids))],
     )
 
 
@@ -127,11 +131,22 @@ def _tokens(tokens: Sequence[str] | None, ids: npt.NDArray[np.int64]) -> list[st
 
 
 def _positions(special: Sequence[int] | None, n: int) -> list[int]:
-    positions = sorted({int(position) for position in special}) if special is not None else []
-    if positions and not 0 <= positions[0] <= positions[-1] < n:
-        raise HeadwiseError(
-            "special", f"positions from 0 to {n - 1}", f"{positions}", "positions, not token ids"
-        )
+    """Sorted positions; a tokenizer's ``special_tokens_mask`` is not taken for them."""
+    if special is None:
+        return []
+    expected, hint = (
+        f"different positions from 0 to {n - 1}",
+        "of a mask: np.flatnonzero(special_tokens_mask)",
+    )
+    given: Any = special
+    found: npt.NDArray[Any] = np.asarray([given] if isinstance(given, str) else given)
+    if found.size == 0:
+        return []
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise HeadwiseError("special", expected, f"{found.dtype} of shape {found.shape}", hint)
+    positions = sorted(found.tolist())
+    if len(set(positions)) < len(positions) or not 0 <= positions[0] <= positions[-1] < n:
+        raise HeadwiseError("special", expected, f"{found.tolist()}"[:80], hint)
     return positions
 
 

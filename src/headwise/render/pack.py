@@ -89,6 +89,7 @@ def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[st
         "subject": words.subject(report),
         "selfTest": words.self_test(report.get("check")),
         "caveat": words.CAVEAT,
+        "noRule": words.no_rule(report["labels"]),
         "model": dict(report["model"]),
         "tokens": [words.visible(token) for token in report["tokens"]],
         "special": list(special),

@@ -5,6 +5,7 @@ are laid as plain text, never as markup.
 """
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -16,12 +17,13 @@ from rich.text import Text
 from headwise.render import words
 from headwise.render.words import Report
 
+_COLUMNS = ("layer", "head", "label", "value", "uniform", "strongest link")
 _NUMBERS = ("layer", "head", "value", "uniform")
-_SCORE_CELLS = 14  # what the name of a score keeps on a terminal under _WIDE columns
-_WIDE, _NARROW, _TINY = 100, 70, 62  # columns: all in full; the score's name goes; the numbers go
+_GAP = 2  # cells between two columns
 _LINK_FRAME = 12  # cells of `""`, ` → `, `""` and ` <.01` around the two words of a link
-_ROOM_BESIDE_LABEL = 36  # columns that numbers and link want on the narrowest terminal
-_MIN_WORDS = 8  # cells that the two words keep whatever the width
+_MIN_WORDS = 7  # cells that the two words keep whatever the width
+_GOOD_LINK = _LINK_FRAME + 11  # cells that a link gets before the label says more than its name
+_SHORT_LINK = _LINK_FRAME + 5  # cells that it gets before the numbers have their columns
 
 
 def render_text(report: Report, width: int | None = None) -> RenderableType:
@@ -76,51 +78,61 @@ class _View:
         return [title, Text(words.self_test(self.report.get("check")), style="dim")]
 
     def _telling(self, width: int) -> RenderableType:
-        columns = ["layer", "head", "label", "telling score", "value", "uniform"]
-        if width < _NARROW:
-            columns.remove("telling score")
-        if width < _TINY:
-            columns = columns[:3]
-        rows = [self._telling_cells(entry, width) for entry in self.report["telling"]]
+        entries = self.report["telling"]
+        links = [self._link(entry) for entry in entries]
+        widest = max(map(cell_len, links))
+        columns: Sequence[str] = _COLUMNS
+        rows = [self._cells(entry, True) for entry in entries]
+        if self._room(columns, rows, width) < min(widest, _GOOD_LINK):
+            rows = [self._cells(entry, False) for entry in entries]
+        if self._room(columns, rows, width) < min(widest, _SHORT_LINK):
+            columns = [name for name in columns if name not in ("value", "uniform")]
+        room = max(self._room(columns, rows, width), _LINK_FRAME + _MIN_WORDS)
+        links = [self._link(entry, room) for entry in entries]
+        label = _widest("label", rows)
+        spare = self._room(columns, rows, width) - min(max(map(cell_len, links)), room)
+        cells = {"label": max(label + min(spare, 0), 1)}  # on the narrowest terminals the label gives way
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-        room = width - _LINK_FRAME
         for name in columns:
-            cells = max(cell_len(text) for text in (name, *(row[name] for row in rows)))
-            right = name in _NUMBERS
-            table.add_column(
-                name,
-                justify="right" if right else "left",
-                min_width=cells if right else min(cells, max(width - _ROOM_BESIDE_LABEL, _MIN_WORDS)),
-                no_wrap=True,
-                overflow="ellipsis",
-            )
-            room -= cells + 2
-        table.add_column("strongest link", no_wrap=True, overflow="ellipsis")
+            if name in _NUMBERS:
+                table.add_column(name, justify="right", min_width=_widest(name, rows), no_wrap=True)
+            else:
+                table.add_column(name, max_width=cells.get(name), no_wrap=True, overflow="ellipsis")
         styles = {"label": "bold", "uniform": "dim"}
-        for row, entry in zip(rows, self.report["telling"], strict=True):
-            texts = [Text(row[name], style=styles.get(name, "")) for name in columns]
-            table.add_row(*texts, Text(self._link(entry, max(room, _MIN_WORDS))))
+        for row, link in zip(rows, links, strict=True):
+            table.add_row(*(Text(row[name], style=styles.get(name, "")) for name in columns[:-1]), Text(link))
         return table
 
-    def _telling_cells(self, entry: dict[str, Any], width: int) -> dict[str, str]:
+    def _room(self, columns: Sequence[str], rows: Sequence[dict[str, str]], width: int) -> int:
+        """Cells that the last column has, the link, when the others take what they need."""
+        return width - sum(_widest(name, rows) + _GAP for name in columns[:-1])
+
+    def _cells(self, entry: dict[str, Any], in_full: bool) -> dict[str, str]:
+        """The cells of a row; `in_full`: the label with the score or the rows that it rests on."""
+        name = self._label(entry["label"])["name"]
         score = words.inner(self.scores[entry["score"]]["name"])
+        found = self.heads[entry["layer"], entry["head"]]["scores"].get(entry["score"], {})
+        more = ["" if score == name else score, words.in_rows(found, self.report["text"]["n_tokens"])]
         return {
             "layer": str(entry["layer"]),
             "head": str(entry["head"]),
-            "label": self._label(entry["label"])["name"],
-            "telling score": score if width >= _WIDE else _fit(score, _SCORE_CELLS),
+            "label": ", ".join([name, *filter(None, more)]) if in_full else name,
             "value": words.number(entry["value"]),
             "uniform": words.number(entry["null"]),
         }
 
-    def _link(self, entry: dict[str, Any], room: int) -> str:
+    def _link(self, entry: dict[str, Any], room: int | None = None) -> str:
+        """The strongest link of the head, in `room` cells where it is cut (None: in full)."""
         head = self.heads[entry["layer"], entry["head"]]
         found = words.strongest(head, self._label(entry["label"]), self.special)
         if found is None:
             return "\u2013"
         query, key = self.tokens[found[0]], self.tokens[found[1]]
-        query = _fit(query, max(room // 2, room - cell_len(key)))
-        return words.link(query, _fit(key, room - cell_len(query)), found[2])
+        if room is not None:
+            room -= cell_len(words.link("", "", found[2]))
+            query = _fit(query, max(room // 2, room - cell_len(key)))
+            key = _fit(key, room - cell_len(query))
+        return words.link(query, key, found[2])
 
     def _label(self, key: str) -> dict[str, Any]:
         return self.labels.get(key, {"key": key, "name": key, "score": None})
@@ -160,7 +172,16 @@ class _View:
 
     def _closing(self) -> list[RenderableType]:
         reading = "Counting is from 0. Rows are layers, columns heads; uniform is what equal weights give."
-        return [Text(reading, style="dim"), Text(words.CAVEAT, style="dim")]
+        sentences = (
+            [reading, words.LINKS_LEAVE_OUT, words.CAVEAT]
+            if self.report["telling"]
+            else [reading, words.CAVEAT]
+        )
+        return [Text(sentence, style="dim") for sentence in sentences]
+
+
+def _widest(name: str, rows: Sequence[dict[str, str]]) -> int:
+    return max(cell_len(text) for text in (name, *(row[name] for row in rows)))
 
 
 def _fit(word: str, cells: int) -> str:

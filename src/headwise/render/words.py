@@ -20,6 +20,13 @@ CAVEAT = (
 )
 _JOINERS = "\u200c\u200d"  # invisible alone, but they shape Persian words and the parts of an emoji
 _ABOUT_SPECIAL = ("special", "first")  # scores of labels that are about tokens which the links leave out
+_WEAK = 0.1  # a link between two words below it tells less than a stronger one of another kind
+_PRONOUNS = frozenset({"he", "her", "him", "his", "it", "its", "she", "their", "them", "they", "who"})
+_ORIGINS = {"built-in example": " of the built-in example", "command line": " from the command line"}
+LINKS_LEAVE_OUT = (
+    "Links leave out special tokens and the token itself where others exist, "
+    "except for heads that rest on those."
+)
 
 
 def checked(report: Report) -> Report:
@@ -84,16 +91,54 @@ def strongest(
 ) -> tuple[int, int, float] | None:
     """The (query, key, weight) that tells most about the head, None where it links no two tokens.
 
-    Links leave out the special tokens; a head whose label is about those is told by its largest weight.
+    Links leave out special tokens and the token itself. A head whose label is about special tokens is told by
+    its largest weight, and so is an unlabelled one whose links are all weak; an induction head by its
+    strongest link that counts for the label.
     """
+    best = tuple(head["links"][0]) if head["links"] else None
+    if head.get("evidence"):
+        return tuple(head["evidence"])
     if label.get("score") in _ABOUT_SPECIAL:
-        rows = zip(head["rows"]["index"], head["rows"]["weight"], strict=True)
-        ends = [(q, keys[0], weights[0]) for q, (keys, weights) in enumerate(rows) if keys]
-        ends = [end for end in ends if end[1] not in (-1, end[0])]
-        ends = [end for end in ends if end[0] not in special] or ends
-        if ends:
-            return max(ends, key=lambda end: end[2])
-    return tuple(head["links"][0]) if head["links"] else None
+        return _largest(head, special, itself=False) or best
+    if label.get("score") is None and best is not None and best[2] < _WEAK:
+        largest = _largest(head, special, itself=True)
+        return largest if largest is not None and largest[2] > best[2] else best
+    return best
+
+
+def _largest(
+    head: Mapping[str, Any], special: Collection[int], itself: bool
+) -> tuple[int, int, float] | None:
+    """The largest weight over the rows, from a query that is not special where there is one.
+
+    `itself` says whether a weight of a token on itself counts.
+    """
+    rows = zip(head["rows"]["index"], head["rows"]["weight"], strict=True)
+    ends = [(q, keys[0], weights[0]) for q, (keys, weights) in enumerate(rows) if keys]
+    ends = [end for end in ends if end[1] != -1 and (itself or end[1] != end[0])]
+    ends = [end for end in ends if end[0] not in special] or ends
+    return max(ends, key=lambda end: end[2], default=None)
+
+
+def pronoun_link(report: Report) -> tuple[int, int, int, int] | None:
+    """(layer, head, query, key) of the strongest link from a pronoun to an earlier word; None without one.
+
+    Only unlabelled heads of the last layer count: there a token has gathered most of its sentence, and a
+    label already says where a head looks.
+    """
+    special = set(report.get("special", ()))
+    pronouns = [q for q, token in enumerate(report["tokens"]) if token.lower() in _PRONOUNS]
+    layer = report["layers"][-1]
+    found = [
+        (weight, layer["layer"], head["head"], query, key)
+        for head in layer["heads"]
+        if head["label"] == UNLABELLED
+        for query in pronouns
+        if query < len(head["rows"]["index"])
+        for key, weight in zip(head["rows"]["index"][query], head["rows"]["weight"][query], strict=True)
+        if 0 <= key < query and key not in special
+    ]
+    return max(found, key=lambda link: link[0])[1:] if found else None
 
 
 def letters(labels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -126,6 +171,8 @@ def rule(label: Mapping[str, Any], head: Mapping[str, Any], score_names: Mapping
     reason = f"{name}: {number(cell.get('value'))} \u2265 {label['threshold']:g}"
     if label.get("times_null") and cell.get("null") is not None:
         reason += f" and \u2265 {label['times_null']:g} \u00d7 {number(cell['null'])}"
+    if label.get("rows") and cell.get("rows") is not None:
+        reason += f", in {cell['rows']:,} \u2265 {label['rows']} rows"
     return reason
 
 
@@ -137,7 +184,29 @@ def general_rule(label: Mapping[str, Any], score_names: Mapping[str, str]) -> st
     reason = f"{name} \u2265 {label['threshold']:g}"
     if label.get("times_null"):
         reason += f" and \u2265 {label['times_null']:g} \u00d7 uniform"
+    if label.get("rows"):
+        reason += f", in \u2265 {label['rows']} rows with a possible match"
     return reason
+
+
+def no_rule(labels: Sequence[Mapping[str, Any]]) -> str:
+    """What stands beside an unlabelled head; names the labels that this text is too short for."""
+    names = [str(label["name"]) for label in labels if not label.get("reachable", True)]
+    if not names:
+        return "No rule of the table below matched."
+    return f"No rule of the table below matched; on this text {series(names)} cannot be reached."
+
+
+def series(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
+
+
+def in_rows(cell: Mapping[str, Any], n_tokens: int) -> str:
+    """``in 2 of 16 rows`` for a score that is a mean over the rows with a possible match, else nothing."""
+    if cell.get("share") is None or cell.get("rows") is None:
+        return ""
+    return f"in {cell['rows']:,} of {count(n_tokens, 'row')}"
 
 
 def span(score: Mapping[str, Any], n_tokens: int) -> tuple[float, str]:
@@ -170,7 +239,7 @@ def subject(report: Report) -> str:
     """``6 layers × 12 heads, 24 tokens of the built-in example``."""
     model, source = report["model"], report["text"].get("source")
     heads = f"{count(model['layers'], 'layer')} \u00d7 {count(model['heads'], 'head')}"
-    origin = "" if not source else f" of the {source}" if source == "built-in example" else f" from {source}"
+    origin = _ORIGINS.get(source, f" from {source}" if source else "")
     return visible(f"{heads}, {count(report['text']['n_tokens'], 'token')}{origin}")
 
 

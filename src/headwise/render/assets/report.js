@@ -218,6 +218,13 @@ function tellingButton({ at, layer, head, score }) {
   return make("button", { type: "button", "data-at": at, onclick: () => choose(at) }, ...parts);
 }
 
+// The left column ends inside the window, wherever the page is scrolled to.
+function fitOverview() {
+  const overview = document.querySelector(".overview");
+  const top = Math.max(overview.parentElement.getBoundingClientRect().top, 24);
+  overview.style.setProperty("--overview-room", `${Math.max(innerHeight - top - 16, 480)}px`);
+}
+
 // ---------------------------------------------------------------- the start
 
 function recolour() {
@@ -240,6 +247,7 @@ function buildControls() {
     if (event.key === "?") dialog.showModal();
     else if (event.key === "Escape" && state.token !== null) show({ token: null });
   });
+  for (const kind of ["scroll", "resize"]) addEventListener(kind, fitOverview, { passive: true });
   addEventListener("hashchange", () => {
     readAddress();
     writeAddress();
@@ -255,4 +263,5 @@ buildText();
 buildLines();
 buildMap();
 buildControls();
+fitOverview();
 draw();

@@ -5,9 +5,7 @@
 function drawTitle() {
   const { layer, head, label, why } = heads[state.at];
   const rule = labelOf.get(label);
-  const reason = rule?.score
-    ? `${rule.meaning.slice(0, -1)} (${why}).`
-    : "No rule of the table below matched.";
+  const reason = rule?.score ? `${rule.meaning.slice(0, -1)} (${why}).` : report.noRule;
   $("head-title").textContent = `Layer ${layer}, head ${head}`;
   $("head-why").replaceChildren(span("chip", labelName(label)), span("quiet", reason));
 }

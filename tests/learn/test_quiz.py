@@ -1,0 +1,147 @@
+"""The quiz: what is asked, in which order, how it is graded, and what it remembers."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from headwise.cli import app
+from headwise.errors import HeadwiseError
+from headwise.learn.parts import KINDS, LEVELS
+from headwise.learn.progress import read_progress, write_progress
+from headwise.learn.quiz import choose, run
+
+RUN = CliRunner()
+
+
+def asked(answers, items):
+    """Run items over given answers; the score and everything that was said."""
+    lines, said = iter(answers), []
+    return run(items, lambda: next(lines, None), said.append), "\n".join(said)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_item_takes_its_own_answer(seed):
+    items = choose(None, None, seed, 1000)
+    assert len({item.key for item in items}) == len(items) > 60
+    score, said = asked([item.answer.split(")")[0] for item in items], items)
+    assert score.right == len(items)
+    assert "Not right" not in said
+
+
+def test_a_wrong_answer_shows_the_right_one_with_its_numbers():
+    (item,) = choose(4, None, 0, 1)
+    score, said = asked(["-1"], [item])
+    assert score.right == 0 and item.answer in said and item.after[0] in said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_kind(kind):
+    assert {item.heading for item in choose(None, kind, 0, 100)} == {kind}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_one_level(level):
+    assert all(item.heading.endswith(f"level {level}") for item in choose(level, None, 0, 100))
+
+
+def test_the_order_depends_on_the_seed_only():
+    first, again, other = (choose(None, None, seed, 20) for seed in (1, 1, 2))
+    assert [item.text for item in first] == [item.text for item in again]
+    assert [item.text for item in first] != [item.text for item in other]
+
+
+def test_what_is_known_comes_last():
+    keys = [item.key for item in choose(None, "why", 0, 100)]
+    assert [item.key for item in choose(None, "why", 0, 100, [keys[0]])] == [*keys[1:], keys[0]]
+
+
+def test_it_stops_at_the_end_of_the_input_and_on_q():
+    items = choose(None, "why", 0, 3)
+    assert len(asked(["a"], items)[0].results) == 1
+    assert len(asked(["a", " Q "], items)[0].results) == 1
+
+
+# ---------------------------------------------------------------- the file it remembers in
+
+
+def test_progress_comes_back(tmp_path):
+    file = tmp_path / "known.json"
+    assert read_progress(file) == {}
+    write_progress(file, {"b": True, "a": False})
+    assert read_progress(file) == {"a": False, "b": True}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", "null", '{"schema": "headwise.progress", "version": 1, "known": {"a": 1}}', "[" * 99999],
+)
+def test_a_file_that_is_something_else_is_refused_and_kept(tmp_path, text):
+    file = tmp_path / "known.json"
+    file.write_text(text)
+    with pytest.raises(HeadwiseError, match="--remember: expected a progress file"):
+        read_progress(file)
+    assert file.read_text() == text
+
+
+# ---------------------------------------------------------------- the commands
+
+
+def invoke(*arguments, text=""):
+    return RUN.invoke(app, list(arguments), input=text)
+
+
+def test_learn_writes_the_book(tmp_path):
+    out = tmp_path / "book.html"
+    found = invoke("learn", "--out", str(out))
+    assert found.exit_code == 0 and str(out) in found.output
+    assert out.read_text(encoding="ascii").startswith("<!doctype html>")
+
+
+def test_the_quiz_reads_what_is_piped():
+    found = invoke(
+        "learn",
+        "--quiz",
+        "--seed",
+        "1",
+        "--kind",
+        "True-or-false",
+        "--count",
+        "3",
+        text="true\nfalse\nnonsense\n",
+    )
+    assert found.exit_code == 0
+    assert "of 3 right. The same questions again: --seed 1" in found.output
+
+
+def test_the_quiz_remembers_where_it_is_told_to(tmp_path):
+    file = tmp_path / "known.json"
+    arguments = ("learn", "--quiz", "--seed", "1", "--kind", "self-test", "--remember", str(file))
+    assert invoke(*arguments, text="a\nb\n").exit_code == 0
+    assert len(json.loads(file.read_text())["known"]) == 2
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_drill_asks_grades_and_shows():
+    found = invoke("drill", "--level", "2", "--seed", "7", "--count", "2", text="1\n2\n")
+    again = invoke("drill", "--level", "2", "--seed", "7", "--count", "2", text="1\n2\n")
+    assert found.exit_code == 0 and found.output == again.output
+    assert "drill, level 2, seed 8" in found.output
+    assert "The same again: headwise drill --level 2 --seed 7 --count 2" in found.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("learn", "--level", "2"), "--level: expected only beside --quiz"),
+        (("learn", "--quiz", "--level", "6"), "--level: expected a whole number from 1 to 5"),
+        (("learn", "--quiz", "--kind", "hard"), "--kind: expected one of true or false"),
+        (("learn", "--quiz", "--count", "0"), "--count: expected a whole number of at least 1"),
+        (("learn", "--out", "."), "--out: expected a file"),
+        (("drill", "--level", "9"), "level: expected a whole number from 1 to 5"),
+        (("drill", "--seed", "-3"), "--seed: expected a whole number of at least 0"),
+    ],
+)
+def test_what_is_refused(arguments, message):
+    found = invoke(*arguments)
+    assert found.exit_code == 2 and message in found.output
