@@ -32,8 +32,8 @@ CORE = (
     "planning",
     "statistics",
     "running",
-    "weights",
-    "weights_matrix",
+    "weights/__init__",
+    "weights/matrix",
     "functional",
     "block",
     "reference",
@@ -47,6 +47,12 @@ def zeros(*shape, dtype=np.float32):
 
 Q, K, V = zeros(2, 6, 5, 8), zeros(2, 3, 7, 8), zeros(2, 3, 7, 4)
 X, W = zeros(4, 8), zeros(8, 8)
+
+
+def wide_jax():
+    """A float64 array of JAX, where JAX by default keeps results in 32 bits."""
+    with jax.enable_x64(True):
+        return jnp.zeros((2, 6, 5, 8), jnp.float64)
 
 
 class Far:
@@ -147,6 +153,12 @@ CASES = {
     "dropout seed": call(dropout_p=0.1, rng="lucky"),
     "dropout out of range": call(dropout_p=True),
     "scale": call(scale=float("nan")),
+    "scale beyond float32": call(scale=1e39),
+    "scale beyond every float": call(scale=10**400),
+    "too many threads": call(num_threads=2**31),
+    "offset beyond int64": call(query_offset=np.int64(-(2**63))),
+    "statistic beyond all sizes": lambda: AuxRequest(pooled=2**63),
+    "float64 of jax in 32 bits": call(wide_jax()),
     "implementation": call(implementation="flash"),
     "num_threads": call(num_threads=0),
     "return_aux": call(return_aux=True),
@@ -301,11 +313,13 @@ def places_that_raise():
 def test_every_place_that_raises_is_reached(environment, monkeypatch):
     cases = list(CASES.values())
     cases.append(lambda: torch.vmap(lambda x: attention(x, x, x))(torch.zeros(2, 3, 4)))
-    reached = set()
+    reached, package = set(), Path(headwise.__file__).parent
 
     def note(case):
         for frame in traceback.extract_tb(caught(case).__traceback__):
-            reached.add((Path(frame.filename).stem, frame.lineno))
+            file = Path(frame.filename)
+            if file.is_relative_to(package):
+                reached.add((file.relative_to(package).with_suffix("").as_posix(), frame.lineno))
 
     for case in cases:
         note(case)

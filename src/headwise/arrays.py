@@ -180,6 +180,13 @@ def _view_of_jax(name: str, array: Any, jax: Any) -> NDArray[Any]:
             f"a JAX array on {', '.join(devices)}",
             f"jax.device_put({name}, jax.devices('cpu')[0])",
         )
+    if array.dtype == np.float64 and not jax.config.jax_enable_x64:
+        raise DtypeError(
+            name,
+            "float32, as long as JAX keeps results in 32 bits",
+            "float64",
+            "jax.config.update('jax_enable_x64', True), so that the result can be float64 too",
+        )
     try:
         return np.asarray(array)
     except TypeError:  # such as random keys

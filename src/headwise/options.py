@@ -39,22 +39,26 @@ def check_dropout(dropout_p: Any) -> None:
         raise HeadwiseError("dropout_p", expected, shown(dropout_p), "the argument after it is is_causal")
 
 
+MOST_THREADS = 1 << 16  # far more than any machine has: a slip of the pen, not a wish
+
+
 def check_running(implementation: Any, num_threads: Any) -> None:
     if type(implementation) is not str or implementation not in IMPLEMENTATIONS:
         raise HeadwiseError(
             "implementation", '"auto" or "kernel"', shown(implementation), 'leave it at "auto"'
         )
-    if num_threads is not None and not (is_whole(num_threads) and num_threads >= 1):
+    if num_threads is not None and not (is_whole(num_threads) and 1 <= num_threads <= MOST_THREADS):
         raise HeadwiseError(
             "num_threads", "None or a whole number >= 1", shown(num_threads), "None takes the default"
         )
 
 
-def resolve_scale(scale: Any, d_k: int) -> float:
-    """The factor of the scores; None means 1/sqrt(d_k)."""
+def resolve_scale(scale: Any, d_k: int, dtype: Any) -> float:
+    """The factor of the scores; None means 1/sqrt(d_k). Finite, and so in the dtype of query."""
     if scale is None:
         return 1.0 / math.sqrt(d_k)
-    if not is_number(scale) or not math.isfinite(scale):
+    largest = float(np.finfo(dtype).max)
+    if not is_number(scale) or not -largest <= (scale if isinstance(scale, int) else float(scale)) <= largest:
         raise HeadwiseError("scale", "None or a finite number", shown(scale), "None means 1/sqrt(d_k)")
     return float(scale)
 

@@ -10,7 +10,7 @@ import numpy as np
 import headwise._core as _core
 from headwise.arrays import take
 from headwise.errors import CapabilityError, HeadwiseError
-from headwise.options import binary
+from headwise.options import MOST_THREADS, binary
 from headwise.problem import Problem, build_problem
 from headwise.problem_rules import NO_RULES
 from headwise.request import distance_buckets
@@ -186,7 +186,7 @@ def _settings() -> Settings:
         isa, isa_from = asked, "asked for by HEADWISE_ISA"
     num_threads, threads_from = _core.default_threads(), "one per processor that this process may use"
     if asked := os.environ.get("HEADWISE_NUM_THREADS"):
-        if not (asked.isascii() and asked.isdecimal() and int(asked) >= 1):
+        if not (asked.isascii() and asked.isdecimal() and 1 <= int(asked) <= MOST_THREADS):
             raise HeadwiseError(
                 "HEADWISE_NUM_THREADS", "a whole number >= 1", asked, "unset it to take the default"
             )

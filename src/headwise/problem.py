@@ -143,7 +143,7 @@ def build_problem(
         key,
         value,
         None if mask is None else check_mask(mask, query.dtype, (*query.shape[:-1], n_k)),
-        resolve_scale(scale, d_k),
+        resolve_scale(scale, d_k, query.dtype),
         is_causal,
         offset,
         Rules(**fields) if fields else NO_RULES,

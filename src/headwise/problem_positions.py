@@ -54,11 +54,11 @@ def check_offset(
         return np.asarray(last_key - last_query)
     if not is_whole(offset) and (isinstance(offset, list | tuple) or hasattr(offset, "shape")):
         offsets = per_batch("query_offset", integers("query_offset", offset), lead)
-        far = np.abs(offsets) > LARGEST_POSITION
+        far = (offsets > LARGEST_POSITION) | (offsets < -LARGEST_POSITION)
         if not far.any():
             return offsets
         offset = int(offsets[far].flat[0])
-    if not is_whole(offset) or abs(offset) > LARGEST_POSITION:
+    if not is_whole(offset) or abs(int(offset)) > LARGEST_POSITION:
         expected = f"whole numbers between -{LARGEST_POSITION} and {LARGEST_POSITION}"
         hint = "it is the position of query 0 among the keys, one for all or one per batch entry"
         raise HeadwiseError("query_offset", expected, shown(offset), hint)

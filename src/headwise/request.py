@@ -104,6 +104,10 @@ def _count(name: str, value: Any) -> int:
         raise HeadwiseError(
             name, "a whole number >= 0", repr(value), f"AuxRequest({name}=8), or 0 for not asked"
         )
+    if value > LARGEST_POSITION:
+        raise HeadwiseError(
+            name, f"a whole number <= {LARGEST_POSITION}", repr(value), f"AuxRequest({name}=8)"
+        )
     return int(value)
 
 
