@@ -1,4 +1,4 @@
-"""Exact multi-head attention that you can compute, see and check."""
+"""Exact multi-head attention that you can compute, see, cost and learn."""
 
 __version__ = "0.1.0"
 
