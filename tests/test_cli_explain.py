@@ -141,3 +141,26 @@ def test_help(run):
     assert result.exit_code == 0
     for option in ("--example", "--format", "--out", "file"):
         assert option in result.stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"scores": [[1e308, -1e308]], "value": [[1], [2]]}',
+        '{"query": [[1, 1]], "key": [[1, 0], [0, 1]], "value": [[1.7e308], [1.7e308]]}',
+    ],
+)
+def test_numbers_near_the_end_of_float64_are_shown(tmp_path, text):
+    file = tmp_path / "huge.json"
+    file.write_text(text)
+    result = CliRunner().invoke(cli.app, ["explain", str(file)])
+    assert result.exit_code == 0
+    assert "Attention weights" in result.stdout
+
+
+def test_json_nested_too_deeply_is_one_line(tmp_path):
+    file = tmp_path / "deep.json"
+    file.write_text("[" * 100_000)
+    result = CliRunner().invoke(cli.app, ["explain", str(file)])
+    assert result.exit_code == 2
+    assert "nested too deeply" in result.stderr

@@ -90,3 +90,9 @@ def test_the_error_is_the_one_found():
 def test_claims_mention_empty_rows_only_where_there_are_some():
     assert "to 0" in checks.rows_sum_to_one(WEIGHTS, EMPTY).claim
     assert "to 0" not in checks.rows_sum_to_one(softmax(SCORES), EMPTY & False).claim
+
+
+def test_an_infinite_error_holds_under_no_tolerance():
+    assert not checks.make("k", "c", float("inf"), float("inf")).holds
+    assert not checks.make("k", "c", float("nan"), float("inf")).holds
+    assert checks.make("k", "c", 1.0, float("inf")).holds

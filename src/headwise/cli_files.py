@@ -24,6 +24,8 @@ def read_json(argument: str, path: Path) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise HeadwiseError(argument, "a JSON file", f"{path} ({error})") from None
+    except RecursionError:
+        raise HeadwiseError(argument, "a JSON file", f"{path} (nested too deeply)") from None
 
 
 def check_writable(option: str, path: Path) -> None:
@@ -38,7 +40,8 @@ def check_writable(option: str, path: Path) -> None:
 
 
 def write(option: str, path: Path, text: str) -> None:
+    data = text.encode("utf-8", errors="replace")  # before the file is touched; a lone surrogate becomes "?"
     try:
-        path.write_text(text, encoding="utf-8", newline="\n")
+        path.write_bytes(data)
     except OSError as error:
         raise HeadwiseError(option, "a file that can be written", f"{path} ({error.strerror})") from None

@@ -82,7 +82,7 @@ def test_what_is_no_report_is_refused(report):
     ]:
         with pytest.raises(HeadwiseError, match=message):
             HeadReport.from_dict(given)
-    with pytest.raises(HeadwiseError, match="expected JSON text; received text that is not JSON"):
+    with pytest.raises(HeadwiseError, match="expected JSON text; received what is not JSON text"):
         HeadReport.from_json("{")
 
 

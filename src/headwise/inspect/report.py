@@ -94,8 +94,8 @@ class HeadReport:
         """
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise HeadwiseError("report", "JSON text", f"text that is not JSON ({error})") from error
+        except (ValueError, TypeError, RecursionError) as error:
+            raise HeadwiseError("report", "JSON text", f"what is not JSON text ({error})") from error
         return cls.from_dict(data)
 
     def to_html(self, budget: int = PAGE_BUDGET) -> str:

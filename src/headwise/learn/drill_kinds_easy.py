@@ -145,13 +145,16 @@ def causal_row(rng: np.random.Generator) -> Draft:
     n = whole(rng, 3, 5)
     i = whole(rng, 0, n - 1)
     scores = rng.integers(-2, 5, size=(n, n)).astype(np.float64)
-    trace = trace_of(scores=scores, value=np.eye(n), is_causal=True, title="Causal attention")
+    # The asked row alone, at its position: the solution then works this row and no other.
+    title = f"Causal attention: query {i} of {n}, on its own"
+    row = {"scores": scores[i : i + 1], "value": np.eye(n), "is_causal": True, "query_offset": i}
+    trace = trace_of(**row, title=title)
     return Draft(
         "causal row",
         f"Causal self-attention over {n} tokens. Query {i} (counting from 0) has scaled scores "
         f"{numbers_row(scores[i])} before the mask. What are its {n} weights?",
         trace=trace,
-        expected=tuple(trace["weights"]["A_i"][0, i].tolist()),
+        expected=tuple(trace["weights"]["A_i"][0, 0].tolist()),
         tolerance=ROUNDED,
     )
 

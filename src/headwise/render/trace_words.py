@@ -168,4 +168,4 @@ def _written(values: Sequence[Any], digits: int) -> list[str]:
 def _shade(value: Any) -> int:
     if value is None or isinstance(value, bool):
         return 0
-    return min(10, max(0, round(10 * value))) or (1 if value > 0 else 0)
+    return round(10 * min(1.0, max(0.0, value))) or (1 if value > 0 else 0)

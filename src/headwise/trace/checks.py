@@ -19,9 +19,9 @@ ROUNDING = 1e-12
 
 
 def make(key: str, claim: str, error: float, tolerance: float = 0.0) -> Check:
-    """The check, decided: it holds if ``error <= tolerance`` (NaN never holds)."""
+    """The check, decided: it holds if ``error <= tolerance`` (NaN and infinity never hold)."""
     error, tolerance = float(error), float(tolerance)
-    return Check(key, claim, error, tolerance, error <= tolerance)
+    return Check(key, claim, error, tolerance, error <= tolerance and error < float("inf"))
 
 
 def dimensions(key: str, claim: str, found: int, expected: int) -> Check:

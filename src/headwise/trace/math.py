@@ -11,7 +11,8 @@ Array = NDArray[Any]
 def softmax(scores: Array) -> Array:
     """exp(z) / sum exp(z) over the last axis; minus infinity hides a key, a row without any gives 0."""
     top = scores.max(-1, keepdims=True, initial=-np.inf)
-    exponentials = np.exp(scores - np.where(np.isneginf(top), 0.0, top))
+    with np.errstate(over="ignore"):  # a gap beyond float64 is minus infinity, and its weight 0
+        exponentials = np.exp(scores - np.where(np.isneginf(top), 0.0, top))
     total = exponentials.sum(-1, keepdims=True)
     return exponentials / np.where(total == 0, 1.0, total)
 
