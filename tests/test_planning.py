@@ -138,3 +138,9 @@ def test_settings_are_read_once(environment, monkeypatch):
     assert plan(X, X, X).num_threads == 2
     planning._settings.cache_clear()
     assert plan(X, X, X).num_threads == 5
+
+
+def test_a_plan_at_the_prompt_shows_itself_and_no_numbers_of_the_arrays():
+    found = plan(X, X, X)
+    assert repr(found) == str(found)
+    assert len(repr(found)) < 2000

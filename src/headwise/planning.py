@@ -16,7 +16,7 @@ from headwise.problem_rules import NO_RULES
 from headwise.request import distance_buckets
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Plan:
     """How one problem runs; ``print(plan)`` shows it with its reasons.
 
@@ -98,6 +98,9 @@ class Plan:
                 f"The exponentials of {queries} rows outgrow the cache: received reads the keys again."
             )
         return tuple(reasons)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         p = self.problem
