@@ -152,6 +152,7 @@ CASES = {
     "dropout without a seed": call(dropout_p=0.1),
     "dropout seed": call(dropout_p=0.1, rng="lucky"),
     "dropout out of range": call(dropout_p=True),
+    "a mask in a list": call(attn_mask=[[True, False]]),
     "scale": call(scale=float("nan")),
     "scale beyond float32": call(scale=1e39),
     "scale beyond every float": call(scale=10**400),

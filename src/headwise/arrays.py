@@ -195,6 +195,7 @@ def _view_of_jax(name: str, array: Any, jax: Any) -> NDArray[Any]:
 
 def _view_of_other(name: str, array: Any) -> NDArray[Any]:
     """Anything else that speaks DLPack or has a buffer; its results come back as NumPy arrays."""
+    dtype = "bool" if name == "attn_mask" else "np.float32"
     try:
         if hasattr(array, "__dlpack__"):
             device_type, device_id = array.__dlpack_device__()
@@ -212,7 +213,7 @@ def _view_of_other(name: str, array: Any) -> NDArray[Any]:
             name,
             "a NumPy, torch or JAX array, or anything with DLPack or the buffer protocol",
             "None" if array is None else type(array).__name__,
-            f"np.asarray({name}, dtype=np.float32)" if isinstance(array, list | tuple) else "pass an array",
+            f"np.asarray({name}, dtype={dtype})" if isinstance(array, list | tuple) else "pass an array",
         ) from None
 
 
