@@ -9,7 +9,7 @@
 
 namespace headwise::HEADWISE_ISA {
 
-constexpr int64_t key_block = 64;  // keys per step of the online softmax: the tile of scores stays in L1
+constexpr int64_t key_block = 128;  // keys per step of the online softmax: the tile of scores stays in L1
 
 // Hands out aligned pieces of scratch; with a null base it only counts, so that size and use cannot disagree.
 struct Carver {
@@ -43,7 +43,7 @@ struct Group {
     int64_t first = 0;  // first query
     int64_t used = 0;   // queries in use; the lanes behind them compute on zeros and are never written out
     int vectors = 0;    // N
-    Range any{0, 0};    // keys outside are hidden from every row, by position or length
+    Range any{0, 0};    // keys outside are hidden from every row, by position, length or a mask that all rows share
     Range every{0, 0};  // keys inside are hidden from no row, by position or length
     int32_t low_segment = 0, high_segment = 0;
     Vec<T>* query;      // d_k x N, scaled
@@ -172,6 +172,13 @@ void load(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t used, G
             g.low_segment = lane == 0 || segment < g.low_segment ? segment : g.low_segment;
             g.high_segment = lane == 0 || segment > g.high_segment ? segment : g.high_segment;
         }
+    }
+    // A mask that is the same for every row, as padding is: its hidden ends are no work at all.
+    const Operand& m = p.mask;
+    if (p.mask_kind == MaskKind::boolean && m.row == 0) {
+        const uint8_t* shown = static_cast<const uint8_t*>(m.data) + m.batch[b] + h * m.head;
+        while (g.any.from < g.any.until && !shown[(g.any.until - 1) * m.col]) --g.any.until;
+        while (g.any.from < g.any.until && !shown[g.any.from * m.col]) ++g.any.from;
     }
     if (g.any.from >= g.any.until) g.any = {0, 0};
 }

@@ -20,8 +20,14 @@ constexpr int tile_rows(int n) {
     return n == 3 ? 4 : n == 2 ? 6 : 8;
 }
 
-template <class T, int R, int N, bool accumulate>
-inline void multiply_tile(const T* a, int64_t row, int64_t step, int64_t depth, const Vec<T>* b, Vec<T>* c) {
+// The tile for rows that are left over: the next lower power of two, so that 4 rows behind tiles of 6 are one tile.
+constexpr int fewer_rows(int r) { return r > 8 ? 8 : r > 4 ? 4 : r > 2 ? 2 : 1; }
+
+// What becomes of a finished tile: written; added to C; or written while `top` (N vectors) grows to its largest numbers.
+enum class Finish { write, add, write_and_top };
+
+template <class T, int R, int N, Finish finish>
+inline void multiply_tile(const T* a, int64_t row, int64_t step, int64_t depth, const Vec<T>* b, Vec<T>* c, Vec<T>* top) {
     Vec<T> acc[R][N];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
@@ -44,28 +50,37 @@ inline void multiply_tile(const T* a, int64_t row, int64_t step, int64_t depth, 
 #pragma GCC unroll 4
         for (int n = 0; n < N; ++n)
             // Each block is summed on its own and then added: rounding grows with the blocks, not with the keys.
-            c[r * N + n] = accumulate ? c[r * N + n] + acc[r][n] : acc[r][n];
+            c[r * N + n] = finish == Finish::add ? c[r * N + n] + acc[r][n] : acc[r][n];
+    if constexpr (finish == Finish::write_and_top)
+#pragma GCC unroll 4
+        for (int n = 0; n < N; ++n) {
+            Vec<T> m = top[n];
+#pragma GCC unroll 16
+            for (int r = 0; r < R; ++r) m = acc[r][n] > m ? acc[r][n] : m;
+            top[n] = m;
+        }
 }
 
-template <class T, int R, int N, bool accumulate>
+template <class T, int R, int N, Finish finish>
 inline void multiply_rows(const T* a, int64_t row, int64_t step, int64_t rows, int64_t depth, const Vec<T>* b,
-                          Vec<T>* c) {
+                          Vec<T>* c, Vec<T>* top) {
     for (; rows >= R; rows -= R, a += R * row, c += R * N)
-        multiply_tile<T, R, N, accumulate>(a, row, step, depth, b, c);
+        multiply_tile<T, R, N, finish>(a, row, step, depth, b, c, top);
     if constexpr (R > 1)
-        if (rows > 0) multiply_rows<T, (R > 2 ? R / 2 : 1), N, accumulate>(a, row, step, rows, depth, b, c);
+        if (rows > 0) multiply_rows<T, fewer_rows(R), N, finish>(a, row, step, rows, depth, b, c, top);
 }
 
-template <class T, int N, bool accumulate>
-inline void multiply(const T* a, int64_t row, int64_t step, int64_t rows, int64_t depth, const Vec<T>* b, Vec<T>* c) {
+template <class T, int N, Finish finish>
+inline void multiply(const T* a, int64_t row, int64_t step, int64_t rows, int64_t depth, const Vec<T>* b, Vec<T>* c,
+                     Vec<T>* top = nullptr) {
     // A unit stride known to the compiler saves address arithmetic in the inner loop.
     constexpr int R = tile_rows(N);
     if (step == 1)
-        multiply_rows<T, R, N, accumulate>(a, row, 1, rows, depth, b, c);
+        multiply_rows<T, R, N, finish>(a, row, 1, rows, depth, b, c, top);
     else if (row == 1)
-        multiply_rows<T, R, N, accumulate>(a, 1, step, rows, depth, b, c);
+        multiply_rows<T, R, N, finish>(a, 1, step, rows, depth, b, c, top);
     else
-        multiply_rows<T, R, N, accumulate>(a, row, step, rows, depth, b, c);
+        multiply_rows<T, R, N, finish>(a, row, step, rows, depth, b, c, top);
 }
 
 }  // namespace headwise::HEADWISE_ISA

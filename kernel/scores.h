@@ -81,10 +81,11 @@ void apply_segments(const int32_t* segments, const Group<T>& g, int64_t keys, Ve
 }
 
 // Scores of keys [key, key + keys) for the group: scale, soft cap, bias and ALiBi, then what is hidden becomes -inf
-// whatever the key holds (selected, never added or multiplied, so NaN in a hidden key cannot leak). Returns false, with
-// nothing written, when everything is hidden.
+// whatever the key holds (selected, never added or multiplied, so NaN in a hidden key cannot leak). `top` (N vectors)
+// grows to the largest of them. Returns false, with nothing written, when everything is hidden.
 template <class T, int N>
-bool masked_scores(const Problem& p, int64_t b, int64_t h, const Group<T>& g, int64_t key, int64_t keys, Vec<T>* s) {
+bool masked_scores(const Problem& p, int64_t b, int64_t h, const Group<T>& g, int64_t key, int64_t keys, Vec<T>* s,
+                   Vec<T>* top) {
     using I = typename Lane<T>::Int;
     if (key >= g.any.until || key + keys <= g.any.from) return false;
     const auto entry = [&](const Operand& m) { return m.batch[b] + h * m.head + g.first * m.row + key * m.col; };
@@ -107,11 +108,19 @@ bool masked_scores(const Problem& p, int64_t b, int64_t h, const Group<T>& g, in
 
     const Operand& k = p.key;
     const T* rows = static_cast<const T*>(k.data) + k.batch[b] + p.kv_head(h) * k.head + key * k.row;
-    multiply<T, N, false>(rows, k.row, k.col, keys, p.d_k, g.query, s);
+    // Positions and lengths: most tiles lie inside the range of every row.
+    const int64_t inside = least(most(g.every.from - key, 0), keys), outside = most(g.every.until - key, inside);
+    const bool as_they_are = seen == Seen::all && !segments && inside == 0 && outside >= keys && p.softcap == 0 &&
+                             !p.bias.data && p.mask_kind != MaskKind::additive && !p.alibi_slopes;
+    if (as_they_are) {
+        multiply<T, N, Finish::write_and_top>(rows, k.row, k.col, keys, p.d_k, g.query, s, top);
+        return true;
+    }
+    multiply<T, N, Finish::write>(rows, k.row, k.col, keys, p.d_k, g.query, s);
 
     if (p.softcap > 0) {
         const T cap = T(p.softcap), inverse = T(1 / p.softcap);
-        for (int64_t i = 0; i < keys * N; ++i) s[i] = cap * tanh(s[i] * inverse);
+        for (int64_t i = 0; i < keys * N; ++i) s[i] = cap * tanh<T>(s[i] * inverse);
     }
     if (p.bias.data) add_bias<T, N>(p.bias, entry(p.bias), g, keys, s);
     if (p.mask_kind == MaskKind::additive) add_bias<T, N>(p.mask, entry(p.mask), g, keys, s);
@@ -125,7 +134,6 @@ bool masked_scores(const Problem& p, int64_t b, int64_t h, const Group<T>& g, in
     }
     if (seen == Seen::part) apply_mask<T, N>(p.mask, entry(p.mask), g, keys, s);
     if (segments) apply_segments<T, N>(segments, g, keys, s);
-    // Positions and lengths: most tiles lie inside the range of every row.
     const auto hide = [&](int64_t begin, int64_t end) {
         for (int64_t j = begin; j < end; ++j) {
             const IntVec<T> at = splat<I>(I(key + j));
@@ -133,9 +141,10 @@ bool masked_scores(const Problem& p, int64_t b, int64_t h, const Group<T>& g, in
                 s[j * N + n] = (at >= g.until[n]) | (at < g.from[n]) ? splat(minus_infinity<T>) : s[j * N + n];
         }
     };
-    const int64_t inside = least(most(g.every.from - key, 0), keys);
     hide(0, inside);
-    hide(most(g.every.until - key, inside), keys);
+    hide(outside, keys);
+    for (int n = 0; n < N; ++n)
+        for (int64_t j = 0; j < keys; ++j) top[n] = s[j * N + n] > top[n] ? s[j * N + n] : top[n];
     return true;
 }
 

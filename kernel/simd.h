@@ -52,11 +52,19 @@ inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 // True when any lane of a comparison's result is set.
 template <class I>
 inline bool any(I mask) {
+#if HEADWISE_VECTOR_BYTES == 32 && defined(__AVX__)
+    using Words [[gnu::vector_size(32)]] = long long;
+    return !__builtin_ia32_ptestz256((Words)mask, (Words)mask);
+#elif HEADWISE_VECTOR_BYTES == 16 && defined(__SSE2__)
+    using Bytes [[gnu::vector_size(16)]] = char;
+    return __builtin_ia32_pmovmskb128((Bytes)mask) != 0;
+#else
     uint64_t words[HEADWISE_VECTOR_BYTES / 8];
     std::memcpy(words, &mask, sizeof words);
     uint64_t all = 0;
     for (uint64_t w : words) all |= w;
     return all != 0;
+#endif
 }
 
 template <class T>
@@ -127,101 +135,98 @@ inline void store_loose(T* to, Vec<T> v) {
 }
 
 // e^x for x <= 0 (a few ulp above 0 is fine), for K vectors in step, so that their latencies hide each other. Exactly 1 at
-// 0 and exactly 0 below ln(smallest normal), so -inf gives 0 and nothing denormal is made; NaN stays NaN.
-// x = (n + f) ln 2 with integer n, f in [-1/2, 1/2]; 2^f by a minimax polynomial with constant term 1 (relative error
-// 2.6e-9 for float, 1.8e-17 for double), 2^n by its exponent bits.
+// 0 and exactly 0 below -86.99 (double: -708.05), so -inf gives 0 and nothing denormal is made; NaN stays NaN.
+// x = (n + f) ln 2 with integer n, f in [-1/2, 1/2]; 2^(f+1) by a minimax polynomial with constant term 2 (relative error
+// 2.6e-9 for float, 1.8e-17 for double), 2^(n-1) by its exponent bits: these are all 0, the number 0, for the least n, to
+// which `raised` brings all that is lower first.
 #define HEADWISE_EACH _Pragma("GCC unroll 4") for (int i = 0; i < K; ++i)
 
+// q = 2 (2^f - 1) / f.
 template <int K>
-[[gnu::always_inline]] inline void exp(Vec<float> (&x)[K]) {
-    constexpr float log2e = 1.44269504f, magic = 12582912.0f + 127.0f, lowest = -87.3365447f;
-    Vec<float> n[K], f[K], p[K];
-    HEADWISE_EACH n[i] = x[i] * log2e + magic;
-    HEADWISE_EACH f[i] = n[i] - magic;
-    HEADWISE_EACH f[i] = x[i] * log2e - f[i];
-    HEADWISE_EACH p[i] = f[i] * 1.5594678e-4f + 1.3406640e-3f;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 9.6176930e-3f;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 5.5503106e-2f;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 2.4022653e-1f;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 6.9314721e-1f;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 1.0f;
-    HEADWISE_EACH n[i] = (Vec<float>)((IntVec<float>)n[i] << 23);
-    HEADWISE_EACH x[i] = x[i] < lowest ? Vec<float>{} : p[i] * n[i];
+[[gnu::always_inline]] inline void power_term(const Vec<float> (&f)[K], Vec<float> (&q)[K]) {
+    HEADWISE_EACH q[i] = f[i] * 3.1189356e-4f + 2.681328e-3f;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 1.9235386e-2f;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 1.11006212e-1f;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 4.8045306e-1f;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 1.38629442f;
+}
+template <int K>
+[[gnu::always_inline]] inline void power_term(const Vec<double> (&f)[K], Vec<double> (&q)[K]) {
+    HEADWISE_EACH q[i] = f[i] * 8.15614385917667333e-10 + 1.414514082562884702e-8;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 2.036129531846827778e-7;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 2.643088535065964428e-6;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 3.05054547703877364e-5;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 3.080706088314426066e-4;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 2.66671163068799295e-3;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 1.923625821521400476e-2;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 1.110082173295807891e-1;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 4.804530139182019602e-1;
+    HEADWISE_EACH q[i] = q[i] * f[i] + 1.3862943611198913936;
+}
+
+template <class T>
+[[gnu::always_inline]] inline Vec<T> raised(Vec<T> x) {
+    constexpr T lowest = sizeof(T) == 4 ? T(-87.3365447) : T(-708.39641853226408);  // ln(smallest normal), n = -126, -1022
+    return splat(lowest) > x ? splat(lowest) : x;
 }
 
 template <int K>
-[[gnu::always_inline]] inline void exp(Vec<double> (&x)[K]) {
-    constexpr double log2e = 1.4426950408889634, magic = 6755399441055744.0 + 1023.0, lowest = -708.39641853226408;
+[[gnu::always_inline]] inline void exp_of_raised(Vec<float> (&x)[K]) {
+    constexpr float log2e = 1.44269504f, magic = 12582912.0f + 126.0f;
+    Vec<float> n[K], f[K], q[K];
+    HEADWISE_EACH n[i] = x[i] * log2e + magic;
+    HEADWISE_EACH f[i] = n[i] - magic;
+    HEADWISE_EACH f[i] = x[i] * log2e - f[i];
+    power_term(f, q);
+    HEADWISE_EACH q[i] = q[i] * f[i] + 2.0f;
+    HEADWISE_EACH n[i] = (Vec<float>)((IntVec<float>)n[i] << 23);
+    HEADWISE_EACH x[i] = q[i] * n[i];
+}
+
+template <int K>
+[[gnu::always_inline]] inline void exp_of_raised(Vec<double> (&x)[K]) {
+    constexpr double log2e = 1.4426950408889634, magic = 6755399441055744.0 + 1022.0;
     constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
-    Vec<double> n[K], f[K], p[K];
+    Vec<double> n[K], f[K], q[K];
     HEADWISE_EACH n[i] = x[i] * log2e + magic;
     HEADWISE_EACH f[i] = n[i] - magic;
     // The remainder in natural units, ln 2 split in two: float64 keeps its last digits also for large |x|.
     HEADWISE_EACH f[i] = ((x[i] - f[i] * ln2_high) - f[i] * ln2_low) * log2e;
-    HEADWISE_EACH p[i] = f[i] * 4.078071929588336665e-10 + 7.072570412814423510e-9;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 1.018064765923413889e-7;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 1.321544267532982214e-6;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 1.525272738519386820e-5;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 1.540353044157213033e-4;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 1.333355815343996475e-3;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 9.618129107607002380e-3;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 5.550410866479039455e-2;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 2.402265069591009801e-1;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 6.931471805599456968e-1;
-    HEADWISE_EACH p[i] = p[i] * f[i] + 1.0;
+    power_term(f, q);
+    HEADWISE_EACH q[i] = q[i] * f[i] + 2.0;
     HEADWISE_EACH n[i] = (Vec<double>)((IntVec<double>)n[i] << 52);
-    HEADWISE_EACH x[i] = x[i] < lowest ? Vec<double>{} : p[i] * n[i];
+    HEADWISE_EACH x[i] = q[i] * n[i];
 }
 
 #undef HEADWISE_EACH
 
 inline Vec<float> exp(Vec<float> x) {
-    Vec<float> one[1] = {x};
-    exp(one);
+    Vec<float> one[1] = {raised<float>(x)};
+    exp_of_raised(one);
     return one[0];
 }
 inline Vec<double> exp(Vec<double> x) {
-    Vec<double> one[1] = {x};
-    exp(one);
+    Vec<double> one[1] = {raised<double>(x)};
+    exp_of_raised(one);
     return one[0];
 }
 
-// tanh, by t = e^{-2|x|} - 1 (taken without cancellation: 2^n f q(f) + (2^n - 1)) as -t / (2 + t) with the sign of x.
+// tanh, by t = e^{-2|x|} - 1 (taken without cancellation: 2^n (2^f - 1) + (2^n - 1)) as -t / (2 + t) with the sign of x.
 // Relative error of a few ulp everywhere; +-1 at +-infinity, NaN stays NaN.
-inline Vec<float> tanh(Vec<float> x) {
-    const Vec<float> a = x < 0 ? -x : x;
-    const Vec<float> y = (a > 20.0f ? splat(20.0f) : a) * -2.0f;
-    constexpr float log2e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-    const Vec<float> shifted = y * log2e + (12582912.0f + 127.0f), n = shifted - (12582912.0f + 127.0f);
-    const Vec<float> f = ((y - n * ln2_high) - n * ln2_low) * log2e;
-    Vec<float> q = f * 1.5594678e-4f + 1.3406640e-3f;
-    q = q * f + 9.6176930e-3f;
-    q = q * f + 5.5503106e-2f;
-    q = q * f + 2.4022653e-1f;
-    q = q * f + 6.9314721e-1f;
-    const Vec<float> power = (Vec<float>)((IntVec<float>)shifted << 23);
-    const Vec<float> t = power * f * q + (power - 1.0f), r = -t / (2.0f + t);
-    return x < 0 ? -r : r;
-}
-inline Vec<double> tanh(Vec<double> x) {
-    const Vec<double> a = x < 0 ? -x : x;
-    const Vec<double> y = (a > 20.0 ? splat(20.0) : a) * -2.0;
-    constexpr double log2e = 1.4426950408889634, magic = 6755399441055744.0 + 1023.0;
-    constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
-    const Vec<double> shifted = y * log2e + magic, n = shifted - magic;
-    const Vec<double> f = ((y - n * ln2_high) - n * ln2_low) * log2e;
-    Vec<double> q = f * 4.078071929588336665e-10 + 7.072570412814423510e-9;
-    q = q * f + 1.018064765923413889e-7;
-    q = q * f + 1.321544267532982214e-6;
-    q = q * f + 1.525272738519386820e-5;
-    q = q * f + 1.540353044157213033e-4;
-    q = q * f + 1.333355815343996475e-3;
-    q = q * f + 9.618129107607002380e-3;
-    q = q * f + 5.550410866479039455e-2;
-    q = q * f + 2.402265069591009801e-1;
-    q = q * f + 6.931471805599456968e-1;
-    const Vec<double> power = (Vec<double>)((IntVec<double>)shifted << 52);
-    const Vec<double> t = power * f * q + (power - 1.0), r = -t / (2.0 + t);
+template <class T>
+inline Vec<T> tanh(Vec<T> x) {
+    constexpr bool single = sizeof(T) == 4;
+    constexpr T log2e = T(1.4426950408889634), magic = single ? T(12582912.0 + 126.0) : T(6755399441055744.0 + 1022.0);
+    constexpr T ln2_high = single ? T(0.693359375) : T(6.93147180369123816490e-01);
+    constexpr T ln2_low = single ? T(-2.12194440e-4) : T(1.90821492927058770002e-10);
+    const Vec<T> a = x < 0 ? -x : x;
+    const Vec<T> y = (a > T(20) ? splat(T(20)) : a) * T(-2);
+    const Vec<T> shifted = y * log2e + magic, n = shifted - magic;
+    const Vec<T> f[1] = {((y - n * ln2_high) - n * ln2_low) * log2e};
+    Vec<T> q[1];
+    power_term(f, q);
+    const Vec<T> half = (Vec<T>)((IntVec<T>)shifted << (single ? 23 : 52));  // 2^(n-1)
+    const Vec<T> t = half * f[0] * q[0] + (half + half - 1), r = -t / (2 + t);
     return x < 0 ? -r : r;
 }
 

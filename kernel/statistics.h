@@ -8,6 +8,8 @@
 
 namespace headwise::HEADWISE_ISA {
 
+constexpr int64_t top_k_stride = 8;
+
 template <class T>
 inline void insert_top_k(Group<T>& g, int64_t k, int64_t lane, T score, int32_t key) {
     T* scores = g.top_k_score + lane * k;
@@ -50,27 +52,32 @@ inline Tokens<T> tokens_at(const Problem& p, int64_t b, int64_t key) {
 template <class T, int N>
 void watch_scores(const Problem& p, int64_t b, Group<T>& g, int64_t key, int64_t keys, const Vec<T>* s,
                   const Vec<T>* top) {
-    constexpr int64_t L = N * lanes<T>;
     const Statistics& want = p.statistics;
-    const T* scores = reinterpret_cast<const T*>(s);
     if (want.argmax)
         for (int n = 0; n < N; ++n) {
-            if (!any(top[n] > g.top[n])) continue;
-            for (int i = 0; i < lanes<T>; ++i) {
-                if (!(top[n][i] > g.top[n][i])) continue;
-                const int64_t lane = n * lanes<T> + i;
-                int64_t j = 0;
-                while (scores[j * L + lane] != top[n][i]) ++j;
-                g.argmax[lane] = int32_t(key + j);
+            IntVec<T> open = top[n] > g.top[n];  // rows whose maximum stands in this tile: at the first key that equals it
+            for (int64_t j = 0; any(open); ++j) {
+                const IntVec<T> here = open & (s[j * N + n] == top[n]);
+                if (!any(here)) continue;
+                for (int i = 0; i < lanes<T>; ++i)
+                    if (here[i]) g.argmax[n * lanes<T> + i] = int32_t(key + j);
+                open &= ~here;
             }
         }
     if (want.top_k)
-        for (int64_t j = 0; j < keys; ++j)
-            for (int n = 0; n < N; ++n) {
-                if (!any(s[j * N + n] > g.top_k_least[n])) continue;
-                for (int i = 0; i < lanes<T>; ++i)
-                    if (s[j * N + n][i] > g.top_k_least[n][i])
-                        insert_top_k(g, want.top_k, n * lanes<T> + i, s[j * N + n][i], int32_t(key + j));
+        for (int n = 0; n < N; ++n)
+            for (int64_t first = 0; first < keys; first += top_k_stride) {
+                // Most keys change nothing: several are asked at once.
+                const int64_t stop = least(first + top_k_stride, keys);
+                IntVec<T> better{};
+                for (int64_t j = first; j < stop; ++j) better |= s[j * N + n] > g.top_k_least[n];
+                if (!any(better)) continue;
+                for (int64_t j = first; j < stop; ++j) {
+                    if (!any(s[j * N + n] > g.top_k_least[n])) continue;
+                    for (int i = 0; i < lanes<T>; ++i)
+                        if (s[j * N + n][i] > g.top_k_least[n][i])
+                            insert_top_k(g, want.top_k, n * lanes<T> + i, s[j * N + n][i], int32_t(key + j));
+                }
             }
     if (want.duplicate_count || want.induction_count)
         for (int64_t j = 0; j < keys; ++j) {
@@ -89,22 +96,29 @@ void watch_scores(const Problem& p, int64_t b, Group<T>& g, int64_t key, int64_t
 template <class T, int N>
 void add_distance(const Group<T>& g, int64_t key, int64_t keys, const Vec<T>* e, const Vec<T>* sums,
                   Vec<T>* distance) {
+    IntVec<T> left[N], far[N];
+    Vec<T> steps[N], near[N];
+    bool some_far = false, some_near = false;
     for (int n = 0; n < N; ++n) {
-        const Vec<T> place = g.place[n];
-        const IntVec<T> left = place >= T(key + 2 * key_block), far = left | (place <= T(key - key_block));
-        Vec<T> steps{}, j{}, near{};
-        if (any(far))
-            for (int64_t k = 0; k < keys; ++k) {
-                steps += e[k * N + n] * j;
-                j += T(1);
-            }
-        if (any(~far))
-            for (int64_t k = 0; k < keys; ++k) {
-                const Vec<T> gap = place - T(key + k);
-                near += e[k * N + n] * (gap < 0 ? -gap : gap);
-            }
-        const Vec<T> gaps = (place - T(key)) * sums[n];
-        distance[n] += far ? (left ? gaps - steps : steps - gaps) : near;
+        steps[n] = near[n] = Vec<T>{};
+        left[n] = g.place[n] >= T(key + 2 * key_block);
+        far[n] = left[n] | (g.place[n] <= T(key - key_block));
+        some_far |= any(far[n]);
+        some_near |= any(~far[n]);
+    }
+    Vec<T> j{};
+    for (int64_t k = 0; k < keys && some_far; ++k) {
+        for (int n = 0; n < N; ++n) steps[n] += e[k * N + n] * j;
+        j += T(1);
+    }
+    for (int64_t k = 0; k < keys && some_near; ++k)
+        for (int n = 0; n < N; ++n) {
+            const Vec<T> gap = g.place[n] - T(key + k);
+            near[n] += e[k * N + n] * (gap < 0 ? -gap : gap);
+        }
+    for (int n = 0; n < N; ++n) {
+        const Vec<T> gaps = (g.place[n] - T(key)) * sums[n];
+        distance[n] += far[n] ? (left[n] ? gaps - steps[n] : steps[n] - gaps) : near[n];
     }
 }
 

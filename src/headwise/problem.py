@@ -5,8 +5,8 @@ query heads, ``H_kv`` key/value heads, ``n_q`` queries, ``n_k`` keys, ``d_k`` wi
 ``d_v`` width of values; any number of leading axes before them.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,7 @@ __all__ = ["NOTHING", "BlockSizes", "Problem", "Rules", "build_problem", "check_
 NOTHING = AuxRequest()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """What to compute, in one normal form: views of shape ``(*lead, heads, n, d)``, every option resolved.
 
     ``mask`` is None, boolean (True = attend) or of the query's dtype (added), seen as
@@ -104,9 +103,14 @@ def build_problem(
     Raises:
         ShapeError, DtypeError, CapabilityError, HeadwiseError: with argument, expected, received and a hint.
     """
-    check_flags(is_causal, enable_gqa)
-    check_dropout(dropout_p)
-    check_running(implementation, num_threads)
+    flat = (
+        (query.shape, key.shape, None if value is None else value.shape, query.dtype.char),
+        (dropout_p, is_causal, scale, enable_gqa, implementation, num_threads),
+    )
+    try:
+        factor = _check_flat(*flat[0], *flat[1])
+    except TypeError:  # an option that cannot be a key of the cache: refused below, by name
+        factor = _check_flat.__wrapped__(*flat[0], *flat[1])
     request = NOTHING if return_aux is None else return_aux
     if not isinstance(request, AuxRequest):
         hint = "return_aux=headwise.AuxRequest(entropy=True)"
@@ -114,11 +118,9 @@ def build_problem(
     if given:
         given = refuse_unknown(given)
     one_head = query.ndim == 2
-    check_sizes(query.shape, key.shape, None if value is None else value.shape, enable_gqa)
     if one_head:
         query, key, value = query[None], key[None], None if value is None else value[None]
-    *_, n_q, d_k = query.shape
-    n_k, lead = key.shape[-2], query.shape[:-3]
+    n_q, n_k, lead = query.shape[-2], key.shape[-2], query.shape[:-3]
     fields, needed_by = None, None
     if given or dropout_p:
         fields, needed_by = build_rules(given, dropout_p, (*query.shape[:-1], n_k), query.dtype)
@@ -143,7 +145,7 @@ def build_problem(
         key,
         value,
         None if mask is None else check_mask(mask, query.dtype, (*query.shape[:-1], n_k)),
-        resolve_scale(scale, d_k, query.dtype),
+        factor,
         is_causal,
         offset,
         Rules(**fields) if fields else NO_RULES,
@@ -154,3 +156,25 @@ def build_problem(
         num_threads,
         one_head,
     )
+
+
+# Calls repeat: in a loop over small problems, checking the same shapes anew would cost as much as computing.
+@lru_cache(maxsize=1024, typed=True)
+def _check_flat(
+    query: Shape,
+    key: Shape,
+    value: Shape | None,
+    dtype: str,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool | None,
+    implementation: str,
+    num_threads: int | None,
+) -> float:
+    """Checks of what is not an array, a pure function of it; returns the factor of the scores."""
+    check_flags(is_causal, enable_gqa)
+    check_dropout(dropout_p)
+    check_running(implementation, num_threads)
+    check_sizes(query, key, value, enable_gqa)
+    return resolve_scale(scale, query[-1], dtype)

@@ -1,5 +1,7 @@
 """Sizes of one call: query, key and value against each other, and what the messages list."""
 
+from math import isqrt
+
 from headwise.errors import ShapeError
 
 Shape = tuple[int, ...]
@@ -60,7 +62,8 @@ def _check_heads(q: Shape, k: Shape, v: Shape | None, enable_gqa: bool | None) -
 
 def divisors(n: int) -> list[int]:
     """Whole numbers that divide n, smallest first."""
-    return [d for d in range(1, n + 1) if n % d == 0]
+    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return small + [n // d for d in reversed(small) if d * d != n]
 
 
 def listed(numbers: list[int]) -> str:

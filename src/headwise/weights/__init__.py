@@ -74,7 +74,7 @@ class AttentionWeights(LazyMatrix):
             raise TypeError("AttentionWeights takes neither value nor return_aux")
         problem = build_problem(q, k, None, mask, attn_bias=bias, **options)
         if problem.rules is not NO_RULES:
-            problem = replace(problem, rules=replace(problem.rules, dropout_p=0.0, seed=0, head_mask=None))
+            problem = problem._replace(rules=replace(problem.rules, dropout_p=0.0, seed=0, head_mask=None))
         super().__init__(problem, query, int(memory_limit))
         self._state: dict[str, NDArray[Any]] | None = None
 
@@ -130,7 +130,7 @@ class AttentionWeights(LazyMatrix):
             raise ShapeError("x", expected, f"shape {values.shape}", "x is the values of attention") from None
         key = p.key if heads == p.kv_heads else p.key.repeat(heads // p.kv_heads, axis=-3)
         output = np.empty((*p.lead, p.heads, p.n_q, full[-1]), p.query.dtype)
-        run(replace(p, key=key, value=values), output)
+        run(p._replace(key=key, value=values), output)
         output = output[0] if p.one_head else output
         return self._restore(output[..., 0] if flat else output)
 
@@ -139,7 +139,7 @@ class AttentionWeights(LazyMatrix):
         return f"AttentionWeights(shape={self.shape}, {dtype}, {binary(self.nbytes)} not made)"
 
     def _ask(self, request: AuxRequest) -> dict[str, NDArray[Any]]:
-        return run(replace(self._problem, request=request), None)
+        return run(self._problem._replace(request=request), None)
 
     def _known(self) -> dict[str, NDArray[Any]]:
         """Each row's log-sum-exp, largest weight and where it is: one pass over the keys, once."""
