@@ -237,7 +237,8 @@ CASES = {
     ),
     "half a cost": (
         lambda: Cost.from_dict(without(READINGS, "totals")),
-        "cost: expected every field of a cost; received one without 'totals'. Hint: pass Cost.to_dict()",
+        "cost: expected every field of a cost, and no other; received one without 'totals'. "
+        "Hint: pass Cost.to_dict()",
     ),
     "no JSON": (
         lambda: Cost.from_json("x"),
@@ -246,13 +247,44 @@ CASES = {
     ),
     "another sweep": (
         lambda: Sweep.from_dict({}),
-        "sweep: expected a dict with schema 'headwise.sweep', version 1; received None, version None.",
+        "sweep: expected a dict with schema 'headwise.sweep'; received None. Hint: pass Sweep.to_dict()",
     ),
     "half a sweep": (
         lambda: Sweep.from_dict(without(SWEEP, "rows")),
-        "sweep: expected every field of a sweep; received one without 'rows'.",
+        "sweep: expected every field of a sweep, and no other; received one without 'rows'. "
+        "Hint: pass Sweep.to_dict()",
     ),
     "sweep": (lambda: head_sweep(0, 5), "d_model: expected a whole number >= 1; received 0."),
+    "no rows": (
+        lambda: Sweep.from_dict({**SWEEP, "rows": []}),
+        "sweep: expected rows: numbers above 0; received (). Hint: pass Sweep.to_dict()",
+    ),
+    "a cost without layers": (
+        lambda: Cost.from_dict({**READINGS, "layers": []}),
+        "cost: expected layers: at least one kind of layer; received []. Hint: pass Cost.to_dict()",
+    ),
+    "a cost of no layer": (
+        lambda: Cost.from_dict({**READINGS, "layers": [{**READINGS["layers"][0], "count": 0}]}),
+        "cost: expected layers[0].count: a whole number >= 1; received 0. Hint: pass Cost.to_dict()",
+    ),
+    "lengths here and not there": (
+        lambda: Cost.from_dict({**READINGS, "layers": [{**READINGS["layers"][0], "work": {}}]}),
+        "cost: expected layers[0].work: lengths for every kind of layer, or for none; received {}. "
+        "Hint: pass Cost.to_dict()",
+    ),
+    "no total": (
+        lambda: Cost.from_dict({**READINGS, "totals": READINGS["totals"][:1]}),
+        "cost: expected totals: parameters.total among them; received ['parameters.w_q']. "
+        "Hint: pass Cost.to_dict()",
+    ),
+    "a negative number": (
+        lambda: Cost.from_dict({**READINGS, "totals": [{**READINGS["totals"][0], "value": -1}]}),
+        "cost: expected parameters.w_q: a number >= 0; received -1. Hint: pass Cost.to_dict()",
+    ),
+    "too large": (
+        call(d_model=10**16, heads=1),
+        "d_model: expected at most 1,000,000,000,000,000; received 10000000000000000.",
+    ),
     "exponential": (
         lambda: head_sweep(4, 5, exponential=0),
         "exponential: expected a number above 0; received 0.",

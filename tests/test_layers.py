@@ -14,7 +14,7 @@ LAYERS = [
     {"errors"},
     {"render"},
     {"arrays", "options", "visibility"},
-    {"request", "positions"},
+    {"request", "positions", "stored"},
     {"problem"},
     {"planning"},
     {"statistics", "reference"},

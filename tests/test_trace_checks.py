@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from headwise.trace import checks
+from headwise.trace import checks, explain
 from headwise.trace.math import softmax
 
 SCORES = np.random.default_rng(0).normal(size=(2, 3, 4))
@@ -96,3 +96,52 @@ def test_an_infinite_error_holds_under_no_tolerance():
     assert not checks.make("k", "c", float("inf"), float("inf")).holds
     assert not checks.make("k", "c", float("nan"), float("inf")).holds
     assert checks.make("k", "c", 1.0, float("inf")).holds
+
+
+def test_a_check_that_passes_on_a_large_error_says_why():
+    query, key = [[1e8, 1e8, 1]], [[1e8, 1, 1], [1e8, 1, -1], [3, 3, 3]]
+    trace = explain(query=query, key=key, value=[[1], [2], [3]])
+    check = trace["blend"].check("same_output")
+    assert check.holds and check.error > 0.1
+    assert check.why == (
+        "products of queries and keys reach 5.8e+15, where float64 rounds a score by about 1.3e+00: two ways "
+        "to add them up may differ as much as this"
+    )
+    assert trace.compared["why"] == check.why
+    for text in (str(trace), trace.to_markdown(), trace.to_html()):
+        flat = " ".join(text.replace("\\", "").split())
+        assert "float64 rounds a score by about 1.3e+00" in flat
+        assert "agrees as far as rounding lets it" in flat and "gives the same output: largest" not in flat
+
+
+def test_a_shift_is_not_blamed_for_what_rounding_does():
+    trace = explain(scores=[[1e16, 1e16 + 2, 3]], value=[[1], [2], [3]])
+    check = trace["weights"].check("shift")
+    assert trace.holds and check.error > 0.05
+    assert check.why == "scores reach 1.0e+16, where float64 has steps of 2.0e+00"
+    assert "(scores reach 1.0e+16, where float64 has steps of 2.0e+00)" in " ".join(str(trace).split())
+
+
+def test_numbers_of_common_size_need_no_word():
+    trace = explain(query=np.eye(2) * 9, key=np.eye(2), value=[[1], [2]])
+    assert {check.why for check in trace.checks} == {""}
+    assert "allowed" not in str(trace)
+
+
+@pytest.mark.parametrize("error", [np.nan, np.inf])
+def test_an_error_that_is_no_number_never_holds(error):
+    check = checks.make("k", "c", error, np.inf)
+    assert (
+        not check.holds
+        and check.error > check.tolerance
+        and np.isfinite([check.error, check.tolerance]).all()
+    )
+
+
+def test_lists_are_taken_as_arrays_are():
+    lists = {"query": [[1, 0]], "key": [[1, 0], [0, 1]], "value": ((2,), (4,)), "attn_mask": [[0, None]]}
+    arrays = {name: np.array(value, np.float64) for name, value in lists.items() if name != "attn_mask"}
+    assert explain(**lists) == explain(**arrays, attn_mask=np.array([[0, -np.inf]]))
+    assert explain(scores=[np.array([1.0, 2])], value=[[1], [2]], attn_mask=[[True, False]]).output == [
+        [[1.0]]
+    ]

@@ -15,7 +15,7 @@ from headwise.trace.data import Trace
 from headwise.trace.examples import example
 from headwise.trace.json import trace_of
 
-MODULES = ("__init__", "inputs", "data", "examples", "json")
+MODULES = ("__init__", "inputs", "data", "examples", "json", "lists", "sound")
 WAYS = "x with w_q, w_k, w_v, w_o and num_heads; or query, key and value; or scores and value"
 KNOWN = (
     "x, context, w_q, w_k, w_v, w_o, num_heads, num_kv_heads, b_q, b_k, b_v, b_o, query, key, value, "
@@ -134,7 +134,8 @@ CASES = {
     ),
     "without a field": (
         lambda: Trace.from_dict({name: item for name, item in PLAIN.items() if name != "steps"}),
-        "trace: expected every field of a trace; received one without 'steps'. Hint: pass Trace.to_dict()",
+        "trace: expected every field of a trace, and no other; received one without 'steps'. "
+        "Hint: pass Trace.to_dict()",
     ),
     "no JSON": (
         lambda: Trace.from_json("{"),
@@ -181,8 +182,90 @@ CASES = {
     ),
     "JSON, mask of words": (
         lambda: trace_of({"scores": [[1]], "value": [[1]], "attn_mask": [["x"]]}),
-        "attn_mask: expected nested lists of true and false, or of numbers; received [['x']].",
+        "attn_mask: expected nested lists of true and false, or of numbers; received [['x']]. "
+        "Hint: true lets a query see a key; among numbers null hides it",
     ),
+    "lists, truth among numbers": (
+        call(scores=[[1, 2]], value=[[1], [2]], attn_mask=[[True, 0]]),
+        "attn_mask: expected nested lists of true and false, or of numbers; received [[True, 0]]. "
+        "Hint: true lets a query see a key; among numbers null hides it",
+    ),
+    "lists, too deep": (
+        call(scores=[[[[[[[[[1]]]]]]]]], value=[[1]]),
+        "scores: expected lists of two or three levels; received more than 8.",
+    ),
+    "lists, too large a number": (
+        call(scores=[[10**400]], value=[[1]]),
+        f"scores: expected numbers that float64 can hold; received [[1{'0' * 54}....",
+    ),
+}
+
+
+def spoiled(change):
+    """Read back a trace in which one thing was changed."""
+
+    def read():
+        data = explain(**GRID).to_dict()
+        change(data)
+        Trace.from_dict(data)
+
+    return read
+
+
+def put(*path):
+    """A change: the last of ``path`` is put where the others lead."""
+
+    def change(data):
+        *way, last, value = path
+        for key in way:
+            data = data[key]
+        data[last] = value
+
+    return change
+
+
+# Where in a trace of two queries and two keys something is changed, and what is said.
+UNSOUND = (
+    (("sizes", "h", 0), "sizes.h: a whole number >= 1; received 0"),
+    (("queries", ["0"]), "queries: 2 names; received ['0']"),
+    (("options", "scale", []), "options.scale: a word, a number, true, false or null; received []"),
+    (
+        ("steps", 0, "arrays", 0, "axes", ["head", "query"]),
+        "steps[0].arrays[0].axes: one of head, query, key, column for every size of the shape; received "
+        "['head', 'query']",
+    ),
+    (
+        ("steps", 0, "arrays", 0, "axes", ["query", "head", "key"]),
+        "steps[0].arrays[0].axes: one or two axes behind the heads; received ['query', 'head', 'key']",
+    ),
+    (
+        ("steps", 0, "arrays", 0, "shape", [1, 3, 2]),
+        "steps[0].arrays[0].shape: 2 along query; received [1, 3, 2]",
+    ),
+    (
+        ("steps", 0, "arrays", 0, "values", [[[1, 2]]]),
+        "steps[0].arrays[0].values: nested lists of shape [2, 2]; received [[1, 2]]",
+    ),
+    (
+        ("steps", 0, "arrays", 0, "values", [[[1, True], [2, 3]]]),
+        "steps[0].arrays[0].values: finite numbers and null, or truth values; received [[[1, True], [2, 3]]]",
+    ),
+    (
+        ("steps", 1, "facts", [{"key": "a", "name": "b", "value": []}]),
+        "steps[1].facts[0].value: a word or a number; received []",
+    ),
+    (
+        ("steps", 1, "checks", 0, "holds", False),
+        "steps[1].checks[0].holds: error <= tolerance; received False",
+    ),
+    (("compared", {}), "compared: function, max_abs_difference, tolerance and why; received {}"),
+    (("compared", "why", 3), "compared.why: a word, or a number of a size or difference; received 3"),
+    (("steps", []), "steps: a last step that holds the output; received ()"),
+    (("output", [[[1, None], [0, 1]]]), "output: finite numbers; received [[[1, None], [0, 1]]]"),
+)
+CASES |= {
+    f"unsound, {message}": (spoiled(put(*path)), f"trace: expected {message}. Hint: pass Trace.to_dict()")
+    for path, message in UNSOUND
 }
 
 
@@ -212,7 +295,7 @@ def test_causal_with_two_lengths_asks_for_a_reading():
             "num_heads: expected a divisor of 2, the width of w_q (2, 2); received 3.",
         ),
         ({**BLOCK, "w_o": np.eye(3)}, "w_o: expected 2 rows"),
-        ({"scores": [[1.0]], "value": TWO}, "scores: expected a NumPy, torch or JAX array"),
+        ({"scores": "ab", "value": TWO}, "scores: expected a NumPy, torch or JAX array"),
         (
             {"scores": np.zeros((2, 2), np.float32), "value": TWO},
             "value: expected float32, the dtype of scores",

@@ -93,7 +93,10 @@ def shown(value: Any) -> str:
     """How a message shows what it received: an array by its shape, anything long cut."""
     if getattr(value, "shape", ()) != ():
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # nested too deeply, a number of too many digits, or a repr of the caller's that fails
+        return f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

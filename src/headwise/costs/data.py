@@ -1,11 +1,12 @@
 """What a cost holds: plain frozen data, versioned, JSON both ways; ``headwise.render`` draws it."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from headwise.costs.layer import Layer, Work
 from headwise.costs.quantities import Quantity
-from headwise.errors import HeadwiseError
+from headwise.stored import built, opened, parsed, refuse
 
 SCHEMA = "headwise.cost"
 VERSION = 1
@@ -92,30 +93,11 @@ class Cost:
         """The cost that ``to_dict`` gave.
 
         Raises:
-            HeadwiseError: another schema, a newer version, or a field that is missing.
+            HeadwiseError: another schema, a newer version, or a field that is missing or unsound.
         """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = repr(data.get("schema")) if isinstance(data, dict) else type(data).__name__
-            raise HeadwiseError("cost", f"a dict with schema {SCHEMA!r}", found, "pass Cost.to_dict()")
-        version = data.get("version")
-        if not isinstance(version, int) or not 1 <= version <= VERSION:
-            hint = "pip install --upgrade headwise"
-            raise HeadwiseError("cost", f"version {VERSION} of {SCHEMA!r}", f"version {version}", hint)
-        try:
-            layers = tuple(
-                LayerCost(**{**kind, "quantities": tuple(Quantity(**q) for q in kind["quantities"])})
-                for kind in data["layers"]
-            )
-            totals = tuple(Quantity(**quantity) for quantity in data["totals"])
-            rest = {
-                field.name: data[field.name]
-                for field in fields(cls)
-                if field.name not in ("layers", "totals")
-            }
-        except (KeyError, TypeError) as error:
-            received = f"one without {error}" if isinstance(error, KeyError) else str(error)
-            raise HeadwiseError("cost", "every field of a cost", received, "pass Cost.to_dict()") from None
-        return cls(**rest, layers=layers, totals=totals)
+        cost = built(cls, opened(data, "cost", SCHEMA, VERSION), "cost")
+        _sound(cost)
+        return cost
 
     def to_html(self) -> str:
         """One offline HTML page."""
@@ -134,11 +116,7 @@ class Cost:
         Raises:
             HeadwiseError: not JSON, or not a cost.
         """
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise HeadwiseError("cost", "JSON text", f"text that is not JSON ({error})") from None
-        return cls.from_dict(data)
+        return cls.from_dict(parsed(text, "cost"))
 
     def __str__(self) -> str:
         from headwise.render.costs_text import to_text
@@ -160,3 +138,30 @@ def _value(quantities: tuple[Quantity, ...], key: str) -> int | float:
         else " (seq=... adds FLOPs and bytes)"
     )
     raise KeyError(f"no quantity {key!r}; there are: {there}{hint}")
+
+
+def _sound(cost: Cost) -> None:
+    """What the types of the fields do not say.
+
+    Raises:
+        HeadwiseError: no layer, a count or value that is none, or lengths that are not all there.
+    """
+    if not cost.layers:
+        raise refuse("cost", "layers", "at least one kind of layer", [])
+    works = [("work", cost.work)]
+    for i, kind in enumerate(cost.layers):
+        if kind.count < 1:
+            raise refuse("cost", f"layers[{i}].count", "a whole number >= 1", kind.count)
+        built(Layer, kind.sizes, "cost", f"layers[{i}].sizes")
+        works.append((f"layers[{i}].work", kind.work))
+    for place, work in works:
+        if (work is None) != (cost.work is None):
+            raise refuse("cost", place, "lengths for every kind of layer, or for none", work)
+        if work is not None:
+            built(Work, work, "cost", place)
+    for quantity in (*cost.totals, *(quantity for kind in cost.layers for quantity in kind.quantities)):
+        if quantity.value < 0:
+            raise refuse("cost", quantity.key, "a number >= 0", quantity.value)
+    keys = [quantity.key for quantity in cost.totals]
+    if "parameters.total" not in keys:
+        raise refuse("cost", "totals", "parameters.total among them", keys)

@@ -9,6 +9,7 @@ from headwise.options import ALIGNMENTS, both_readings, is_whole, shown
 from headwise.problem import divisors
 
 PROJECTIONS = "qkvo"
+LARGEST = 10**15  # of any size: products of all of them still fit into float64
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def make_work(
     """
     whole("seq", seq)
     whole("batch", batch)
-    if not is_whole(cached) or cached < 0:
+    if not is_whole(cached) or not 0 <= cached <= LARGEST:
         raise HeadwiseError(
             "cached", "a whole number >= 0", shown(cached), "tokens that are in the cache already"
         )
@@ -200,6 +201,8 @@ def whole(name: str, size: Any) -> None:
     """A size is a whole number of at least 1."""
     if not is_whole(size) or size < 1:
         raise HeadwiseError(name, "a whole number >= 1", shown(size))
+    if size > LARGEST:
+        raise HeadwiseError(name, f"at most {LARGEST:,}", shown(size))
 
 
 def _offset(n_q: int, n_k: int, alignment: Any, offset: Any) -> int:

@@ -1,7 +1,7 @@
 """The number of heads from 1 to d_model: what stays, what falls, what grows."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from headwise.costs import cost
@@ -9,6 +9,7 @@ from headwise.costs.layer import whole
 from headwise.errors import HeadwiseError
 from headwise.options import shown
 from headwise.problem import divisors
+from headwise.stored import built, opened, parsed, refuse
 
 SCHEMA = "headwise.sweep"
 VERSION = 1
@@ -58,24 +59,29 @@ class Sweep:
         """The sweep that ``to_dict`` gave.
 
         Raises:
-            HeadwiseError: another schema or version, or a field that is missing.
+            HeadwiseError: another schema or version, or a field that is missing or unsound.
         """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA or data.get("version") != VERSION:
-            found = (
-                f"{data.get('schema')!r}, version {data.get('version')!r}"
-                if isinstance(data, dict)
-                else shown(data)
-            )
-            raise HeadwiseError("sweep", f"a dict with schema {SCHEMA!r}, version {VERSION}", found)
-        try:
-            rows = tuple(SweepRow(**row) for row in data["rows"])
-            return cls(**{f.name: data[f.name] for f in fields(cls) if f.name != "rows"}, rows=rows)
-        except (KeyError, TypeError) as error:
-            raise HeadwiseError("sweep", "every field of a sweep", f"one without {error}") from None
+        sweep = built(cls, opened(data, "sweep", SCHEMA, VERSION), "sweep")
+        if (
+            not sweep.rows
+            or min(min(asdict(row).values()) for row in sweep.rows) <= 0
+            or sweep.exponential <= 0
+        ):
+            raise refuse("sweep", "rows", "numbers above 0", sweep.rows)
+        return sweep
 
     def to_json(self) -> str:
         """The sweep as JSON text."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The sweep that ``to_json`` gave.
+
+        Raises:
+            HeadwiseError: not JSON, or not a sweep.
+        """
+        return cls.from_dict(parsed(text, "sweep"))
 
     def to_html(self) -> str:
         """One offline page with the table and a plot."""

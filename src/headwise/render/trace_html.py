@@ -74,9 +74,7 @@ def _facts(facts: list[Mapping[str, Any]]) -> str:
 def _checks(checks: list[Mapping[str, Any]]) -> str:
     lines = []
     for check in checks:
-        error = f"error {numbers.error(check['error'])}"
-        if not check["holds"]:
-            error += f", allowed {numbers.error(check['tolerance'])}"
+        error = escaped(words.check_error(check))
         kind = "" if check["holds"] else ' class="fails"'
         lines.append(f'<li{kind}>{mathematics(check["claim"])} <span class="error">{error}</span></li>')
     return f'<ul class="checks">{"".join(lines)}</ul>' if lines else ""

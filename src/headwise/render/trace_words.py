@@ -75,8 +75,11 @@ def verdict(trace: Trace) -> str:
 def compared(trace: Trace) -> str:
     """How the output was computed a second time, and the difference."""
     found = trace["compared"]
-    difference = numbers.error(found["max_abs_difference"])
-    return f"{found['function']} gives the same output: largest difference {difference}."
+    error, allowed = found["max_abs_difference"], found["tolerance"]
+    verb = "gives the same output" if error <= allowed else "gives ANOTHER output"
+    if _notable(error) and error <= allowed:
+        verb = "agrees as far as rounding lets it"
+    return f"{found['function']} {verb}: largest difference {_measured(error, allowed, found['why'])}."
 
 
 def shape(array: Mapping[str, Any]) -> str:
@@ -94,8 +97,22 @@ def fact(item: Mapping[str, Any]) -> str:
 
 def check_line(check: Mapping[str, Any]) -> str:
     """The claim and the error that was found."""
-    limit = "" if check["holds"] else f", allowed {numbers.error(check['tolerance'])}"
-    return f"{check['claim']}; error {numbers.error(check['error'])}{limit}"
+    return f"{check['claim']}; {check_error(check)}"
+
+
+def check_error(check: Mapping[str, Any]) -> str:
+    """``error 1.1e-16``; an error that calls for a word is told with what is allowed, and why so much."""
+    return f"error {_measured(check['error'], check['tolerance'], check['why'])}"
+
+
+def _measured(error: float, allowed: float, why: str) -> str:
+    if error <= allowed and not _notable(error):
+        return numbers.error(error)
+    return f"{numbers.error(error)}, allowed {numbers.error(allowed)}" + (f" ({why})" if why else "")
+
+
+def _notable(error: float) -> bool:
+    return error > 1e-9
 
 
 def tables(

@@ -12,9 +12,11 @@ from headwise.trace.checks import make
 from headwise.trace.core import Core
 from headwise.trace.data import Check, Step, Trace
 from headwise.trace.inputs import Inputs, read_attention, read_block, read_scores
+from headwise.trace.lists import array_of, mask_of
 from headwise.trace.math import Array, for_each_query_head, split
 from headwise.trace.steps import attention_steps, given
 
+_MUCH = 1e-6  # of a weight: more than anyone would put down to rounding unasked
 WAYS = "x with w_q, w_k, w_v, w_o and num_heads; or query, key and value; or scores and value"
 
 
@@ -48,7 +50,8 @@ def explain(
 ) -> Trace:
     """Every step of one forward pass on small inputs: arrays, formulas, and checks that are evaluated.
 
-    Three ways in, each for one sequence (no batch axis), all with float64 numbers inside:
+    Three ways in, each for one sequence (no batch axis), all with float64 numbers inside. Arrays may be
+    nested lists, which are taken as float64 (a mask of True and False as booleans):
 
     * a block: ``x``, ``w_q``, ``w_k``, ``w_v``, ``w_o``, ``num_heads`` (and ``context``, ``num_kv_heads``,
       biases), as for :func:`headwise.multi_head_attention`;
@@ -62,7 +65,8 @@ def explain(
         query: ``(h, n_q, d_k)``; key: ``(h_kv, n_k, d_k)``; value: ``(h_kv, n_k, d_v)``; all without the
             first axis for one head.
         scores: ``(h, n_q, n_k)`` or ``(n_q, n_k)``; taken as they are (scale 1) unless ``scale`` is given.
-        attn_mask, is_causal, causal_alignment, query_offset, scale: as for :func:`headwise.attention`.
+        attn_mask, is_causal, causal_alignment, query_offset, scale: as for :func:`headwise.attention`. In a
+            list of numbers None hides a key, as minus infinity does.
         tokens: names of the queries; context_tokens: names of the keys. Self-attention has one list for
             both. None counts from 0.
         title, about: a line and a sentence for the top of the views.
@@ -76,21 +80,26 @@ def explain(
         CapabilityError: a batch axis, or arrays of more than 50,000 numbers in all.
 
     >>> import numpy as np
-    >>> trace = explain(scores=np.array([[4.0, 2.0, 5.0]]), value=np.eye(3))
+    >>> trace = explain(scores=[[4, 2, 5]], value=np.eye(3))
     >>> trace["weights"]["A_i"].round(4)
     array([[[0.2595, 0.0351, 0.7054]]])
     >>> trace.holds
     True
     """
     options = {
-        "attn_mask": attn_mask,
+        "attn_mask": mask_of(attn_mask),
         "is_causal": is_causal,
         "causal_alignment": causal_alignment,
         "query_offset": query_offset,
         "scale": scale,
     }
-    weights = {"w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o}
-    biases = {"b_q": b_q, "b_k": b_k, "b_v": b_v, "b_o": b_o}
+    x, context = array_of("x", x), array_of("context", context)
+    query, key, value = array_of("query", query), array_of("key", key), array_of("value", value)
+    scores = array_of("scores", scores)
+    weights = {
+        name: array_of(name, w) for name, w in (("w_q", w_q), ("w_k", w_k), ("w_v", w_v), ("w_o", w_o))
+    }
+    biases = {name: array_of(name, b) for name, b in (("b_q", b_q), ("b_k", b_k), ("b_v", b_v), ("b_o", b_o))}
     block = {"x": x, **weights, "num_heads": num_heads}
     beside = {"context": context, "num_kv_heads": num_kv_heads, **biases}
     kind = _kind(
@@ -147,8 +156,7 @@ def _trace(inputs: Inputs, title: str | None, about: str) -> Trace:
     blend = core.blend
     result = blend if block is None else trace_block.result_of(block, blend)
     claim = f"headwise.attention gives the same output, in {inputs.dtype}"
-    tolerance = np.finfo(inputs.dtype).eps * _magnitude(core, block)
-    compared = make("same_output", claim, np.abs(result - inputs.same).max(initial=0.0), tolerance)
+    compared = _compared(claim, result, inputs)
     sizes = core.letters.sizes
     return Trace(
         headwise=__version__,
@@ -170,6 +178,7 @@ def _trace(inputs: Inputs, title: str | None, about: str) -> Trace:
             "function": "headwise.attention",
             "max_abs_difference": compared.error,
             "tolerance": compared.tolerance,
+            "why": compared.why,
         },
         notes=_notes(core),
     )
@@ -206,8 +215,29 @@ def _notes(core: Core) -> list[str]:
     return notes
 
 
-def _magnitude(core: Core, block: Block | None = None) -> float:
-    """How large the error of a dot product can get, in units of the roundoff: sizes without their signs."""
+def _compared(claim: str, result: Array, inputs: Inputs) -> Check:
+    """The output against that of ``headwise.attention``, as far apart as rounding may bring the two.
+
+    A score that is off by e changes a weight by a factor of up to exp(e), so what large scores lose to
+    rounding comes back in the output: the check then says so.
+    """
+    core, block = inputs.core, inputs.block
+    eps = float(np.finfo(inputs.dtype).eps)
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = np.abs(result - inputs.same).max(initial=0.0)
+        scores, values, terms = _sizes(core, block)
+    lost = 8 * (terms + 4) * eps * (1 + scores)  # of a score, and so of a weight
+    why = ""
+    if lost > _MUCH:
+        why = (
+            f"products of queries and keys reach {scores:.1e}, where {inputs.dtype} rounds a score by about "
+            f"{eps * scores:.1e}: two ways to add them up may differ as much as this"
+        )
+    return make("same_output", claim, error, lost * values, why)
+
+
+def _sizes(core: Core, block: Block | None) -> tuple[float, float, int]:
+    """How large scores and outputs could get if no sign cancelled another, and how many terms they sum."""
     if core.query is None or core.key is None:
         scores, value, width = np.abs(core.scaled), np.abs(core.values), core.scores.shape[2]
     else:
@@ -223,7 +253,7 @@ def _magnitude(core: Core, block: Block | None = None) -> float:
     if block is not None:
         size *= float(np.abs(block.w["o"]).sum(0).max(initial=0.0))
         size += 0.0 if block.b["o"] is None else float(np.abs(block.b["o"]).max(initial=0.0))
-    return 8 * (width + core.scores.shape[2] + 4) * (1 + float(scores.max(initial=0.0))) * size
+    return float(scores.max(initial=0.0)), size, width + core.scores.shape[2]
 
 
 def _sizes_of(block: Block, letter: str) -> Array:

@@ -6,6 +6,7 @@ has ``ROUNDING`` times the size of the numbers that meet in it.
 """
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,23 @@ from headwise.trace.math import softmax
 
 Array = NDArray[Any]
 ROUNDING = 1e-12
+_LARGE = 1e3  # numbers beyond are rounded so coarsely that a check says how
 
 
-def make(key: str, claim: str, error: float, tolerance: float = 0.0) -> Check:
-    """The check, decided: it holds if ``error <= tolerance`` (NaN and infinity never hold)."""
+def make(key: str, claim: str, error: float, tolerance: float = 0.0, why: str = "") -> Check:
+    """The check, decided: it holds if ``error <= tolerance``, which no NaN or infinite error does."""
     error, tolerance = float(error), float(tolerance)
-    return Check(key, claim, error, tolerance, error <= tolerance and error < float("inf"))
+    largest = sys.float_info.max
+    if not error < largest:
+        return Check(key, claim, largest, min(tolerance, largest / 2), False, why)
+    return Check(key, claim, error, min(tolerance, largest), error <= tolerance, why)
+
+
+def rounded(size: float, what: str) -> str:
+    """Why a tolerance is large: how coarsely float64 rounds numbers of that size; "" if they are small."""
+    if size <= _LARGE:
+        return ""
+    return f"{what} reach {size:.1e}, where float64 has steps of {float(np.spacing(size)):.1e}"
 
 
 def dimensions(key: str, claim: str, found: int, expected: int) -> Check:
@@ -33,8 +45,11 @@ def equal(key: str, claim: str, found: Array, expected: Array, exact: bool = Fal
     """Two ways to compute the same array."""
     if found.shape != expected.shape:
         return make(key, claim, math.inf)
+    if exact:
+        return make(key, claim, largest(found - expected))
+    size = largest(expected)
     return make(
-        key, claim, largest(found - expected), 0.0 if exact else ROUNDING * max(1.0, largest(expected))
+        key, claim, largest(found - expected), ROUNDING * max(1.0, size), rounded(size, "these numbers")
     )
 
 
@@ -69,9 +84,11 @@ def no_later_key(seen: Array, offset: int) -> Check:
 
 
 def shift_changes_nothing(masked: Array, weights: Array) -> Check:
-    """softmax(z + c) = softmax(z)."""
+    """softmax(z + c) = softmax(z), but for the rounding of z + c."""
     claim = "adding 1 to all scores of a row changes no weight"
-    return make("shift", claim, largest(softmax(masked + 1.0) - weights), ROUNDING)
+    size = largest(np.where(np.isneginf(masked), 0.0, masked))
+    tolerance = ROUNDING + 4 * float(np.spacing(size))
+    return make("shift", claim, largest(softmax(masked + 1.0) - weights), tolerance, rounded(size, "scores"))
 
 
 def inside_the_hull(blend: Array, value: Array, seen: Array) -> Check:
@@ -86,7 +103,8 @@ def inside_the_hull(blend: Array, value: Array, seen: Array) -> Check:
     outside = np.maximum(np.maximum(low - blend, blend - high), 0.0)
     error = largest(np.where(open_rows, outside, blend))
     claim = "every output is inside the range of the values seen, per channel"
-    return make("inside_the_hull", claim, error, ROUNDING * max(1.0, largest(value)))
+    size = largest(value)
+    return make("inside_the_hull", claim, error, ROUNDING * max(1.0, size), rounded(size, "values"))
 
 
 def largest(array: Array) -> float:

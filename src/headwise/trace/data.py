@@ -1,13 +1,15 @@
 """What a trace holds: plain frozen data, versioned, JSON both ways; ``headwise.render`` draws it."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
+from headwise.stored import built, opened, parsed
+from headwise.trace.sound import sound
 
 SCHEMA = "headwise.trace"
 VERSION = 1
@@ -65,7 +67,9 @@ class Fact:
 class Check:
     """A claim that has to hold, and the error that was found when it was evaluated.
 
-    ``holds`` is ``error <= tolerance``; a tolerance of 0 is a claim about every bit.
+    ``holds`` is ``error <= tolerance``; a tolerance of 0 is a claim about every bit. An error that is
+    infinite or NaN is kept as the largest float64. ``why`` says what makes a tolerance as large as it is,
+    where the numbers at hand make it larger than rounding usually is.
     """
 
     key: str
@@ -73,6 +77,7 @@ class Check:
     error: float
     tolerance: float
     holds: bool
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,22 +170,11 @@ class Trace:
         """The trace that ``to_dict`` gave.
 
         Raises:
-            HeadwiseError: another schema, a newer version, or a field that is missing.
+            HeadwiseError: another schema, a newer version, or a field that is missing or unsound.
         """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = repr(data.get("schema")) if isinstance(data, dict) else type(data).__name__
-            raise HeadwiseError("trace", f"a dict with schema {SCHEMA!r}", found, "pass Trace.to_dict()")
-        version = data.get("version")
-        if not isinstance(version, int) or not 1 <= version <= VERSION:
-            hint = "pip install --upgrade headwise"
-            raise HeadwiseError("trace", f"version {VERSION} of {SCHEMA!r}", f"version {version}", hint)
-        try:
-            steps = tuple(_step(step) for step in data["steps"])
-            given = {field.name: data[field.name] for field in fields(cls) if field.name != "steps"}
-        except (KeyError, TypeError) as error:
-            received = f"one without {error}" if isinstance(error, KeyError) else str(error)
-            raise HeadwiseError("trace", "every field of a trace", received, "pass Trace.to_dict()") from None
-        return cls(**given, steps=steps)
+        trace = built(cls, opened(data, "trace", SCHEMA, VERSION), "trace")
+        sound(trace)
+        return trace
 
     def to_json(self) -> str:
         """The trace as JSON text; every number reads back as the same float64."""
@@ -193,11 +187,7 @@ class Trace:
         Raises:
             HeadwiseError: not JSON, or not a trace.
         """
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise HeadwiseError("trace", "JSON text", f"text that is not JSON ({error})") from None
-        return cls.from_dict(data)
+        return cls.from_dict(parsed(text, "trace"))
 
     def to_html(self) -> str:
         """One offline HTML page."""
@@ -227,15 +217,6 @@ def _by(attribute: str, wanted: str, items: tuple[Any, ...], what: str) -> Any:
             return item
     there = ", ".join(getattr(item, attribute) for item in items) or "none"
     raise KeyError(f"no {what} {wanted!r}; there are: {there}")
-
-
-def _step(data: dict[str, Any]) -> Step:
-    parts = {"arrays": TraceArray, "facts": Fact, "checks": Check}
-    made: dict[str, Any] = {}
-    for name, kind in parts.items():
-        made[name] = tuple(kind(**item) for item in data[name])
-    rest = {field.name: data[field.name] for field in fields(Step) if field.name not in (*parts, "worked")}
-    return Step(**rest, worked=tuple(data["worked"]), **made)
 
 
 def _listed(value: Any) -> Any:

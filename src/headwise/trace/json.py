@@ -1,12 +1,9 @@
-"""The arguments of ``explain`` as JSON: lists become float64 arrays."""
+"""The arguments of ``explain`` as JSON, and a trace that was kept as JSON."""
 
 import inspect
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from headwise.errors import DtypeError, HeadwiseError, ShapeError
+from headwise.errors import DtypeError, HeadwiseError
 from headwise.options import shown
 from headwise.trace import explain
 from headwise.trace.data import Trace
@@ -59,39 +56,7 @@ def trace_of(data: Any) -> Trace:
     for name, value in data.items():
         if value is None:
             continue
-        if name == "attn_mask":
-            arguments[name] = _mask(value)
-        else:
-            arguments[name] = _array(name, value) if name in ARRAYS else value
+        if name in (*ARRAYS, "attn_mask") and not isinstance(value, list):
+            raise DtypeError(name, "nested lists", shown(value), "as in [[1, 0], [0, 1]]")
+        arguments[name] = value
     return explain(**arguments)
-
-
-def _array(name: str, value: Any) -> NDArray[Any]:
-    array = _nested(name, value)
-    if array.dtype.kind not in "iuf":
-        raise DtypeError(name, "nested lists of numbers", shown(value), "as in [[1, 0], [0, 1]]")
-    return array.astype(np.float64)
-
-
-def _mask(value: Any) -> NDArray[Any]:
-    array = _nested("attn_mask", value)
-    if array.dtype == np.bool_:
-        return array
-    if array.dtype == object:
-        flat = [-np.inf if item is None else item for item in array.ravel()]
-        if any(isinstance(item, bool) or not isinstance(item, int | float) for item in flat):
-            hint = "true lets a query see a key; among numbers null hides it"
-            raise DtypeError("attn_mask", "nested lists of true and false, or of numbers", shown(value), hint)
-        array = np.array(flat).reshape(array.shape)
-    if array.dtype.kind not in "iuf":
-        raise DtypeError("attn_mask", "nested lists of true and false, or of numbers", shown(value))
-    return array.astype(np.float64)
-
-
-def _nested(name: str, value: Any) -> NDArray[Any]:
-    if not isinstance(value, list):
-        raise DtypeError(name, "nested lists", shown(value), "as in [[1, 0], [0, 1]]")
-    try:
-        return np.array(value)
-    except ValueError:
-        raise ShapeError(name, "rows of one length", shown(value)) from None
