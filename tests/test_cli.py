@@ -140,7 +140,7 @@ ERRORS = {
         ["--text-file", "latin.txt"],
         "a UTF-8 text file; received latin.txt (invalid continuation byte at byte 1)",
     ),
-    "folder as out": (["--out", "."], "--out: expected a file; received . (a folder)"),
+    "folder as out": (["--out", "."], "--out: expected a file; received . (this folder"),
     "no folder": (
         ["--out", "no/r.html"],
         "--out: expected a file in a folder that exists; received no/r.html",

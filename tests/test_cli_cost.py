@@ -64,8 +64,8 @@ def test_every_option_arrives(run, tmp_path):
         "4",
         "--kv-seq",
         "5",
-        "--causal-alignment",
-        "lower_right",
+        "--query-offset",
+        "1",
         "--batch",
         "2",
         "--dtype-bytes",
@@ -90,7 +90,7 @@ def test_every_option_arrives(run, tmp_path):
         window=(3, None),
         seq=4,
         kv_seq=5,
-        causal_alignment="lower_right",
+        query_offset=1,
         batch=2,
         dtype_bytes=4.0,
         cache_bytes=0.5,
@@ -140,11 +140,16 @@ def test_a_page(run, tmp_path):
 
 
 ERRORS = {
-    "nothing": ([], "d_model: expected a whole number >= 1; received None."),
+    "nothing": (
+        [],
+        "--d-model: expected a whole number >= 1; received nothing. Hint: headwise cost --d-model 768 "
+        "--heads 12 --seq 4096, or headwise cost --config config.json",
+    ),
+    "no heads": (["--d-model", "8"], "--heads: expected a whole number >= 1; received nothing."),
     "six heads": (
         ["--d-model", "512", "--heads", "6"],
-        "heads: expected a divisor of d_model = 512; received 6. Hint: nearest that work: 4 heads (d_k = "
-        "128) and 8 heads",
+        "--heads: expected a divisor of --d-model 512; received 6. Hint: nearest that work: 4 heads (d_k = "
+        "128) and 8 heads (d_k = 64); or --d-model 510 or --d-model 516 with 6 heads; or give --head-dim",
     ),
     "window": (
         ["--d-model", "8", "--heads", "2", "--window", "4"],
@@ -157,16 +162,16 @@ ERRORS = {
     ),
     "bias": (
         ["--d-model", "8", "--heads", "2", "--bias", "x"],
-        "bias: expected True, False or letters of \"qkvo\"; received 'x'.",
+        "--bias: expected all, none or letters of qkvo; received x. Hint: --bias qkv: all but W_O",
     ),
-    "unknown family": (["--config", "config.json"], "config: expected one of the families bert, "),
+    "unknown family": (["--config", "config.json"], "--config: expected one of the families bert, "),
     "sizes beside a config": (
         ["--config", "config.json", "--d-model", "8"],
-        "d_model: expected None beside a model",
+        "--d-model: expected nothing beside a model, which says it itself; received 8.",
     ),
     "no config": (
         ["--config", "no.json"],
-        "config: expected a config.json that can be read; received no.json (",
+        "--config: expected a config.json that can be read; received no.json (",
     ),
     "sweep without d_model": (
         ["--sweep", "--seq", "4"],
@@ -187,7 +192,32 @@ ERRORS = {
     ),
     "folder": (
         ["--d-model", "8", "--heads", "2", "--html", "."],
-        "--html: expected a file; received . (a folder).",
+        "--html: expected a file; received . (this folder; so is an empty name).",
+    ),
+    "cached without seq": (
+        ["--d-model", "8", "--heads", "2", "--cached", "9"],
+        "--seq: expected the number of new tokens, beside --kv-seq or cached; received nothing. "
+        "Hint: --seq 1 decodes one token",
+    ),
+    "sweep of nothing": (
+        ["--sweep", "--d-model", "0", "--seq", "4"],
+        "--d-model: expected a whole number >= 1; received 0.",
+    ),
+    "page of another kind": (
+        ["--d-model", "8", "--heads", "2", "--html", "x.json"],
+        "--html: expected a name that ends in .html or .htm; received x.json.",
+    ),
+    "no name": (
+        ["--d-model", "8", "--heads", "2", "--json", ""],
+        "--json: expected a file; received . (this folder; so is an empty name).",
+    ),
+    "a file as a folder": (
+        ["--d-model", "8", "--heads", "2", "--json", "config.json/x"],
+        "--json: expected a file in a folder; received config.json/x (config.json is a file).",
+    ),
+    "a long name": (
+        ["--d-model", "8", "--heads", "2", "--json", "x" * 300],
+        f"--json: expected a file that can be written; received {'x' * 300} (File name too long).",
     ),
     "full": (
         ["--d-model", "8", "--heads", "2", "--json", "/dev/full"],
@@ -204,6 +234,31 @@ def test_errors_are_one_message_and_exit_code_2(run, tmp_path, name):
     assert result.exit_code == 2
     assert result.stderr.startswith(f"headwise: {message}"), result.stderr
     assert "Traceback" not in result.stderr and "Written" not in result.stdout
+
+
+def test_unknown_fields_come_with_what_to_type(run, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "novelty": 1, "other": 2}))
+    result = run("--config", ".")
+    assert result.stderr.endswith("leaves the sizes of attention alone: --ignore novelty --ignore other\n")
+
+
+def test_a_drawing_in_a_message_keeps_its_columns(run):
+    result = run("--d-model", "8", "--heads", "2", "--seq", "2", "--kv-seq", "3", "--causal")
+    assert result.stderr.startswith(
+        "headwise: --causal: expected --causal-alignment or --query-offset, when causal or window meets "
+        "--kv-seq other than seq; received 2 queries and 3 keys."
+    )
+    *_, names, first, _, offsets = result.stderr.rstrip("\n").splitlines()
+    assert names.index('"lower') == first.rindex("# #") == offsets.rindex("--query-offset 1")
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_where_it_is_to_go_is_looked_at_first(run, option):
+    """Before the sizes, however wrong they are, and so before any work."""
+    result = run("--d-model", "512", "--heads", "6", option, "no/where.html")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"headwise: {option}: expected a file in a folder that exists")
+    assert result.stdout == ""
 
 
 def test_help_lists_every_option(run):

@@ -68,6 +68,8 @@ def test_the_ending_says_the_format(run, tmp_path, out, start):
 def test_format_wins_over_the_ending(run, tmp_path):
     assert run("--example", "D", "--out", "t.txt", "--format", "html").exit_code == 0
     assert (tmp_path / "t.txt").read_text().startswith("<!doctype")
+    assert run("--example", "D", "--out", "t.zzz", "--format", "markdown").exit_code == 0
+    assert (tmp_path / "t.zzz").read_text().startswith("# Example D")
 
 
 def test_a_file_and_a_trace_again(run, tmp_path):
@@ -94,7 +96,7 @@ def test_standard_input(run):
 
 
 ERRORS = {
-    "unknown example": (["--example", "Z"], "example: expected one of A, B, C, D, E, F, G, H, I, 2.1"),
+    "unknown example": (["--example", "Z"], "--example: expected one of A, B, C, D, E, F, G, H, I, 2.1"),
     "both": (
         ["in.json", "--example", "A"],
         "--example: expected a file or an example; received both. Hint: leave one out",
@@ -112,10 +114,19 @@ ERRORS = {
     "no UTF-8": (["latin.json"], "FILE: expected a UTF-8 text file; received latin.json (invalid"),
     "unknown name": (["q.json"], "JSON: expected the arguments of headwise.explain; received unknown q."),
     "shapes": (["shape.json"], "value: expected 1 rows"),
-    "out folder": (["--out", "."], "--out: expected a file; received . (a folder)."),
+    "out folder": (["--out", "."], "--out: expected a file; received . (this folder; so is an empty name)."),
     "out nowhere": (
         ["--out", "no/t.html"],
         "--out: expected a file in a folder that exists; received no/t.html (no folder no).",
+    ),
+    "out without a name": (
+        ["--out", ""],
+        "--out: expected a file; received . (this folder; so is an empty name).",
+    ),
+    "out of an unknown kind": (
+        ["no.json", "--out", "t.zzz"],
+        "--out: expected a name that ends in .html, .htm, .md, .json or .txt; received t.zzz. "
+        "Hint: --format text writes text whatever the name",
     ),
     "out full": (
         ["--out", "/dev/full"],

@@ -92,8 +92,8 @@ CASES = {
     ),
     "too large": (
         call(scores=np.zeros((8, 128, 128)), value=np.zeros((8, 128, 4))),
-        "explain: expected a trace of at most 50,000 numbers; received 532,480 (8 heads of 128 queries and "
-        "128 keys). "
+        "explain: expected a trace of at most 50,000 numbers; received 532,480 (8·128·128 scores, and "
+        "more). "
         "Hint: explain the first tokens, x[:8]; for long inputs attention(..., return_aux=AuxRequest(...)) "
         "gives "
         "statistics of every row, and inspect_heads a report of a whole model",

@@ -6,8 +6,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from headwise.cli_files import check_writable, write
+from headwise.cli_files import as_options, check_writable, write
 from headwise.errors import HeadwiseError
+
+PAGE = (".html", ".htm")
+# Arguments of headwise.cost, each of which is an option here.
+OPTIONS = (
+    "d_model", "heads", "kv_heads", "head_dim", "v_head_dim", "d_context", "d_out", "kv_rank", "rope_dim",
+    "q_rank", "bias", "layers", "causal", "window", "seq", "kv_seq", "cached", "causal_alignment",
+    "query_offset", "batch", "dtype_bytes", "cache_bytes", "config", "ignore",
+)  # fmt: skip
 
 
 def cost(
@@ -35,6 +43,9 @@ def cost(
     kv_seq: Annotated[int | None, typer.Option(help="Length of another sequence: cross-attention.")] = None,
     cached: Annotated[int, typer.Option(help="Tokens in the cache already: decoding.")] = 0,
     causal_alignment: Annotated[str | None, typer.Option(help="upper_left or lower_right.")] = None,
+    query_offset: Annotated[
+        int | None, typer.Option(help="Position of query 0 among the keys, instead of an alignment.")
+    ] = None,
     batch: Annotated[int, typer.Option(help="Sequences.")] = 1,
     dtype_bytes: Annotated[float | None, typer.Option(help="Bytes of a number; 2 is 16 bit.")] = None,
     cache_bytes: Annotated[float | None, typer.Option(help="Bytes of a number in the cache.")] = None,
@@ -54,16 +65,17 @@ def cost(
 
     headwise cost --d-model 512 --seq 1024 --sweep --html sweep.html
     """
-    for option, path in (("--json", json), ("--html", html)):
+    for option, path, endings in (("--json", json, ()), ("--html", html, PAGE)):
         if path is not None:
-            check_writable(option, path)
+            check_writable(option, path, endings)
     if json is not None and html is not None and json.resolve() == html.resolve():
         raise HeadwiseError("--json", "another file than --html", str(json))
     given: dict[str, Any] = {
         "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim,
         "d_context": d_context, "d_out": d_out, "kv_rank": kv_rank, "rope_dim": rope_dim, "q_rank": q_rank,
         "bias": _bias(bias), "layers": layers, "window": _window(window), "kv_seq": kv_seq,
-        "causal_alignment": causal_alignment, "dtype_bytes": dtype_bytes, "cache_bytes": cache_bytes,
+        "causal_alignment": causal_alignment, "query_offset": query_offset, "dtype_bytes": dtype_bytes,
+        "cache_bytes": cache_bytes,
     }  # fmt: skip
     if sweep:
         found, page = _sweep(
@@ -92,16 +104,24 @@ def _cost(
     from headwise import costs
     from headwise.render.costs_text import render_cost as to_terminal
 
-    found = costs.cost(
-        config,
-        **given,
-        d_model=d_model,
-        seq=seq,
-        cached=cached,
-        batch=batch,
-        causal=True if causal else None,
-        ignore=tuple(ignore or ()),
-    )
+    if config is None:
+        for option, size in (("--d-model", d_model), ("--heads", given["heads"])):
+            if size is None:
+                hint = (
+                    "headwise cost --d-model 768 --heads 12 --seq 4096, or headwise cost --config config.json"
+                )
+                raise HeadwiseError(option, "a whole number >= 1", "nothing", hint)
+    with as_options(*OPTIONS):
+        found = costs.cost(
+            config,
+            **given,
+            d_model=d_model,
+            seq=seq,
+            cached=cached,
+            batch=batch,
+            causal=True if causal else None,
+            ignore=tuple(ignore or ()),
+        )
     Console().print(to_terminal(found.to_dict()))
     return found, found.to_html
 
@@ -121,12 +141,16 @@ def _sweep(d_model: int | None, seq: int | None, causal: bool, batch: int, other
         raise HeadwiseError(
             "--d-model" if d_model is None else "--seq", "a whole number >= 1", "nothing", hint
         )
-    found = head_sweep(d_model, seq, causal=causal, batch=batch)
+    with as_options(*OPTIONS):
+        found = head_sweep(d_model, seq, causal=causal, batch=batch)
     Console().print(to_terminal(found.to_dict()))
     return found, found.to_html
 
 
 def _bias(bias: str | None) -> bool | str | None:
+    if bias is not None and bias not in ("all", "none") and not set(bias) <= set("qkvo"):
+        hint = "--bias qkv: all but W_O"
+        raise HeadwiseError("--bias", "all, none or letters of qkvo", bias, hint)
     return {None: None, "all": True, "none": False}.get(bias, bias)
 
 

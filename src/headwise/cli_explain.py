@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from headwise.cli_files import check_writable, read_json, write
+from headwise.cli_files import as_options, check_writable, read_json, write
 from headwise.errors import HeadwiseError
 
 FORMATS = ("text", "html", "markdown", "json")
@@ -36,9 +36,10 @@ def explain(
     """
     if file is not None and example is not None:
         raise HeadwiseError("--example", "a file or an example", "both", "leave one out")
-    form = _format(form, out)
     if out is not None:
-        check_writable("--out", out)
+        hint = "--format text writes text whatever the name"
+        check_writable("--out", out, tuple(SUFFIXES) if form is None else (), hint)
+    form = _format(form, out)
     trace = _trace(file, example)
     if form == "text" and out is None:
         from headwise.render.trace_text import render_trace
@@ -61,7 +62,7 @@ def explain(
 
 def _format(form: str | None, out: Path | None) -> str:
     if form is None:
-        return "text" if out is None else SUFFIXES.get(out.suffix.lower(), "text")
+        return SUFFIXES[out.suffix.lower()] if out is not None and out.suffix else "text"
     if form not in FORMATS:
         raise HeadwiseError("--format", f"one of {', '.join(FORMATS)}", form)
     return form
@@ -72,5 +73,6 @@ def _trace(file: Path | None, example: str | None) -> Any:
     from headwise.trace.json import trace_of
 
     if file is None:
-        return trace_examples.example(DEFAULT_EXAMPLE if example is None else example)
+        with as_options("example"):
+            return trace_examples.example(DEFAULT_EXAMPLE if example is None else example)
     return trace_of(read_json("FILE", file))

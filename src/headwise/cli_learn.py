@@ -1,20 +1,26 @@
 """``headwise learn``, the book and the quiz, and ``headwise drill``, exercises without end."""
 
 import random
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headwise.cli_files import check_writable, write
+from headwise.cli_files import as_options, check_writable, write
 from headwise.errors import HeadwiseError
 
 LEVEL_HELP = "1 (recognise) to 5 (judge)."
+BOOK = Path("learn.html")
+COUNT = 10
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
 
 def learn(
-    out: Annotated[Path, typer.Option(help="Where the book goes.")] = Path("learn.html"),
+    out: Annotated[
+        Path | None, typer.Option(help=f"Where the book goes; {BOOK} if left out.", show_default=False)
+    ] = None,
     quiz: Annotated[bool, typer.Option("--quiz", help="Ask questions here instead; q stops.")] = False,
     level: Annotated[int | None, typer.Option(help=f"Quiz: exercises of this level, {LEVEL_HELP}")] = None,
     kind: Annotated[
@@ -24,7 +30,9 @@ def learn(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Quiz: the order; random if left out.")] = None,
-    count: Annotated[int, typer.Option(help="Quiz: how many questions.")] = 10,
+    count: Annotated[
+        int | None, typer.Option(help=f"Quiz: how many questions; {COUNT} if left out.", show_default=False)
+    ] = None,
     remember: Annotated[
         Path | None, typer.Option(help="Quiz: keep what you know in this file; what you know comes last.")
     ] = None,
@@ -33,27 +41,39 @@ def learn(
 
     With --quiz, ask from it in the terminal.
     """
-    if not quiz:
-        for option, given in (
-            ("--level", level),
-            ("--kind", kind),
-            ("--seed", seed),
-            ("--remember", remember),
-        ):
-            if given is not None:
-                raise HeadwiseError(
-                    option, "only beside --quiz", str(given), f"headwise learn --quiz {option} {given}"
-                )
-        check_writable("--out", out)
-        from headwise.learn.book import book_html
-
-        write("--out", out, book_html())
-        typer.echo(f"Book: {out.resolve()}")
+    if quiz:
+        if out is not None:
+            raise HeadwiseError("--out", "nothing beside --quiz", str(out), "--remember keeps what you know")
+        _quiz(level, kind, seed, COUNT if count is None else count, remember)
         return
+    asked = (
+        ("--level", level),
+        ("--kind", kind),
+        ("--seed", seed),
+        ("--count", count),
+        ("--remember", remember),
+    )
+    for option, given in asked:
+        if given is not None:
+            words = f"headwise learn --quiz {option} {shlex.quote(str(given))}"
+            raise HeadwiseError(option, "only beside --quiz", str(given), words)
+    out = BOOK if out is None else out
+    check_writable("--out", out, (".html", ".htm"))
+    from headwise.learn.book import book_html
+
+    write("--out", out, book_html())
+    typer.echo(f"Book: {out.resolve()}")
+
+
+def _quiz(level: int | None, kind: str | None, seed: int | None, count: int, remember: Path | None) -> None:
     from headwise.learn.parts import KINDS, LEVELS
     from headwise.learn.progress import read_progress, write_progress
     from headwise.learn.quiz import choose, run
 
+    known = {}
+    if remember is not None:
+        check_writable("--remember", remember)
+        known = read_progress(remember)
     if level is not None and level not in LEVELS:
         raise HeadwiseError("--level", "a whole number from 1 to 5", str(level))
     kind = (
@@ -62,14 +82,14 @@ def learn(
     if kind is not None and kind not in KINDS:
         raise HeadwiseError("--kind", f"one of {', '.join(KINDS)}", kind)
     seed, count = _seed(seed), _count(count)
-    known = {} if remember is None else read_progress(remember)
-    if remember is not None:
-        check_writable("--remember", remember)
     items = choose(level, kind, seed, count, [key for key, right in known.items() if right])
     score = run(items, _read, _say)
     if remember is not None:
         write_progress(remember, {**known, **dict(score.results)})
-    typer.echo(f"\n{score} The same questions again: --seed {seed}")
+    chosen = {"level": level, "kind": kind, "seed": seed, "count": count, "remember": remember}
+    again = [f"--{name} {shlex.quote(str(given))}" for name, given in chosen.items() if given is not None]
+    typer.echo(f"\n{score} The same questions again: headwise learn --quiz {' '.join(again)}")
+    _end(score.interrupted)
 
 
 def drill(
@@ -79,15 +99,27 @@ def drill(
 ) -> None:
     """Exercises without end: asks, grades within the tolerance in the question, and shows every step.
 
-    Answers are computed by headwise. The same level and seed give the same exercise; q stops.
+    Answers are computed by headwise. The same level and seed give the same exercise; ? shows the answer, q
+    stops.
     """
     from headwise.learn.drills import make_drill
     from headwise.learn.quiz import drill_item, run
 
     seed, count = _seed(seed), _count(count)
-    make_drill(level, seed)  # refuses a wrong level before anything is asked
+    with as_options("level"):
+        make_drill(level, seed)  # refuses a wrong level before anything is asked
     score = run((drill_item(make_drill(level, seed + i)) for i in range(count)), _read, _say)
-    typer.echo(f"\n{score} The same again: headwise drill --level {level} --seed {seed} --count {count}")
+    words = f"headwise drill --level {level} --seed"
+    typer.echo(f"\n{score} The same again: {words} {seed} --count {count}")
+    done = len(score.results)
+    if score.stopped and done:
+        typer.echo(f"Go on from here: {words} {seed + done} --count {count - done}")
+    _end(score.interrupted)
+
+
+def _end(interrupted: bool) -> None:
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _seed(seed: int | None) -> int:
@@ -114,5 +146,7 @@ def _read() -> str | None:
     try:
         line = sys.stdin.readline()
     except UnicodeDecodeError:
-        return ""  # bytes that are no text: a wrong answer, not an end
+        return "\ufffd"  # bytes that are no text: no answer, and not the end
+    if not line and sys.stdin.isatty():
+        typer.echo("")  # Ctrl-D leaves the prompt's line open
     return line if line else None

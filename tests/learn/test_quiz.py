@@ -1,15 +1,24 @@
 """The quiz: what is asked, in which order, how it is graded, and what it remembers."""
 
+import fcntl
 import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+import time
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from headwise.cli import app
 from headwise.errors import HeadwiseError
+from headwise.learn.drills import make_drill
 from headwise.learn.parts import KINDS, LEVELS
 from headwise.learn.progress import read_progress, write_progress
-from headwise.learn.quiz import choose, run
+from headwise.learn.quiz import choose, drill_item, run
 
 RUN = CliRunner()
 
@@ -62,6 +71,45 @@ def test_it_stops_at_the_end_of_the_input_and_on_q():
     assert len(asked(["a", " Q "], items)[0].results) == 1
 
 
+@pytest.mark.parametrize("nothing", ["", "  ", "\n"])
+def test_nothing_is_no_answer_and_is_asked_again(nothing):
+    (item,) = choose(None, "self-test", 0, 1)
+    right = item.answer.split(")")[0]
+    score, said = asked([nothing, nothing, right], [item])
+    assert score.results == ((item.key, True),)
+    assert said.count("Your answer, please; ? shows the answer, q stops.") == 2
+
+
+def test_what_cannot_be_read_is_asked_again():
+    drill = drill_item(make_drill(2, 7))
+    score, said = asked(["foo", "1", drill.answer], [drill])
+    assert score.results == ((drill.key, True),)
+    assert "That cannot be read as 2 numbers. Once more, please; ? shows the answer, q stops." in said
+    assert "2 numbers expected, 1 read. Once more, please" in said and "Not right" not in said
+
+
+def test_the_answer_is_shown_on_asking_and_is_then_not_known():
+    (item,) = choose(None, "why", 0, 1)
+    score, said = asked(["?"], [item])
+    assert score.results == ((item.key, False),) and f"The answer: {item.answer}" in said
+    assert item.after[0] in said and "Not right" not in said
+
+
+def test_ctrl_c_stops_and_keeps_what_was_answered():
+    items = choose(None, "self-test", 0, 3)
+
+    answers, said = [items[0].answer[0]], []
+
+    def read():
+        if answers:
+            return answers.pop()
+        raise KeyboardInterrupt
+
+    score = run(items, read, said.append)
+    assert score.results == ((items[0].key, True),) and score.stopped and score.interrupted
+    assert said[-1] == "\nStopped."
+
+
 # ---------------------------------------------------------------- the file it remembers in
 
 
@@ -85,6 +133,31 @@ def test_a_file_that_is_something_else_is_refused_and_kept(tmp_path, text):
 
 
 # ---------------------------------------------------------------- the commands
+
+
+def typed(arguments, lines):
+    """Run headwise in a terminal of its own; each line is typed when the prompt for it has come."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headwise", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    text, waiting, until = b"", list(lines), time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+        text += part
+        if waiting and text.endswith(b"> "):
+            os.write(ours, waiting.pop(0))
+    os.close(ours)
+    return SimpleNamespace(code=process.wait(10), text=text.decode().replace("\r\n", "\n"))
 
 
 def invoke(*arguments, text=""):
@@ -111,7 +184,10 @@ def test_the_quiz_reads_what_is_piped():
         text="true\nfalse\nnonsense\n",
     )
     assert found.exit_code == 0
-    assert "of 3 right. The same questions again: --seed 1" in found.output
+    assert "of 2 right. The same questions again: headwise learn --quiz --kind 'true or false' --seed 1" in (
+        found.output
+    )
+    assert "One of a, b expected. Once more, please" in found.output and "Stopped." in found.output
 
 
 def test_the_quiz_remembers_where_it_is_told_to(tmp_path):
@@ -123,11 +199,31 @@ def test_the_quiz_remembers_where_it_is_told_to(tmp_path):
 
 
 def test_drill_asks_grades_and_shows():
-    found = invoke("drill", "--level", "2", "--seed", "7", "--count", "2", text="1\n2\n")
-    again = invoke("drill", "--level", "2", "--seed", "7", "--count", "2", text="1\n2\n")
+    found = invoke("drill", "--level", "2", "--seed", "7", "--count", "2", text="1 2\n2 3\n")
+    again = invoke("drill", "--level", "2", "--seed", "7", "--count", "2", text="1 2\n2 3\n")
     assert found.exit_code == 0 and found.output == again.output
     assert "drill, level 2, seed 8" in found.output
     assert "The same again: headwise drill --level 2 --seed 7 --count 2" in found.output
+    assert "Go on" not in found.output
+    stopped = invoke("drill", "--level", "2", "--seed", "7", "--count", "3", text="1 2\nq\n")
+    assert "Stopped." in stopped.output
+    assert "Go on from here: headwise drill --level 2 --seed 8 --count 2" in stopped.output
+
+
+def test_ctrl_c_in_a_terminal_says_how_to_come_back():
+    found = typed(["drill", "--level", "2", "--seed", "7"], [b"\n", b"1 2\n", b"\x03"])
+    assert found.code == 130
+    assert "Your answer, please" in found.text and "Stopped." in found.text and "Traceback" not in found.text
+    assert "0 of 1 right. The same again: headwise drill --level 2 --seed 7 --count 5" in found.text
+    assert "Go on from here: headwise drill --level 2 --seed 8 --count 4" in found.text
+
+
+def test_ctrl_c_in_the_quiz_keeps_what_is_known(tmp_path):
+    file = tmp_path / "known.json"
+    options = ["--kind", "self-test", "--seed", "1", "--remember", str(file)]
+    found = typed(["learn", "--quiz", *options], [b"a\n", b"\x03"])
+    assert found.code == 130 and len(json.loads(file.read_text())["known"]) == 1
+    assert f"--seed 1 --count 10 --remember {file}" in found.text
 
 
 @pytest.mark.parametrize(
@@ -138,7 +234,16 @@ def test_drill_asks_grades_and_shows():
         (("learn", "--quiz", "--kind", "hard"), "--kind: expected one of true or false"),
         (("learn", "--quiz", "--count", "0"), "--count: expected a whole number of at least 1"),
         (("learn", "--out", "."), "--out: expected a file"),
-        (("drill", "--level", "9"), "level: expected a whole number from 1 to 5"),
+        (("learn", "--out", ""), "--out: expected a file; received . (this folder; so is an empty name)"),
+        (("learn", "--out", "x.md"), "--out: expected a name that ends in .html or .htm; received x.md"),
+        (("learn", "--count", "3"), "--count: expected only beside --quiz"),
+        (("learn", "--kind", "edge case"), "Hint: headwise learn --quiz --kind 'edge case'"),
+        (("learn", "--quiz", "--out", "x.html"), "--out: expected nothing beside --quiz"),
+        (
+            ("learn", "--quiz", "--level", "9", "--remember", "no/x"),
+            "--remember: expected a file in a folder that",
+        ),
+        (("drill", "--level", "9"), "--level: expected a whole number from 1 to 5"),
         (("drill", "--seed", "-3"), "--seed: expected a whole number of at least 0"),
     ],
 )

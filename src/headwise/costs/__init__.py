@@ -14,7 +14,7 @@ from typing import Any
 from headwise.costs.config import read_config
 from headwise.costs.data import Cost, LayerCost
 from headwise.costs.formula import Formula, total
-from headwise.costs.layer import Layer, Work, make_layer, make_work, whole
+from headwise.costs.layer import Layer, Work, make_layer, make_work, sizes_in_words, whole
 from headwise.costs.quantities import Quantity, cache_token, quantities
 from headwise.errors import HeadwiseError
 from headwise.options import shown
@@ -252,18 +252,16 @@ def _sizes(layer: Layer) -> dict[str, Any]:
 
 
 def _title(layer: Layer, count: int) -> str:
-    heads = f"{layer.heads} heads" if layer.heads > 1 else "1 head"
-    grouped = "" if layer.kv_heads == layer.heads else f", {layer.kv_heads} key/value heads"
     stack = "one attention layer" if count == 1 else f"{count} attention layers"
-    return f"{stack}: d_model {layer.d_model}, {heads} of width {layer.head_dim}{grouped}"
+    return f"{stack}: {sizes_in_words(layer)}"
 
 
 def _notes(work: dict[str, Any]) -> list[str]:
     notes = ["Attention only: embeddings, feed-forward layers and the norms between layers are not counted."]
     if work["dtype_bytes"] is None:
-        notes.append("Numbers of 2 bytes (16 bit) are assumed; dtype_bytes=4 counts float32.")
+        notes.append("Numbers of 2 bytes (16 bit) are assumed; float32 has 4.")
     if work["seq"] is None:
-        return [*notes, "No length was given; seq=... adds FLOPs, bytes and activations."]
+        return [*notes, "No number of tokens was given: no FLOPs, bytes and activations."]
     notes.append(
         "FLOPs: a multiply-add is 2; visible pairs only; softmax is 5 operations per visible score, an "
         "exponential counted as one."

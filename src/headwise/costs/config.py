@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from headwise.costs.families import ELSEWHERE, FAMILIES, FIXED, Fields, Kinds
+from headwise.costs.layer import sizes_in_words
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.options import shown
+from headwise.render.words import count as counted
 
 _BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
@@ -71,9 +73,7 @@ def read_config(source: Any, ignore: tuple[str, ...] = ()) -> Config:
     count = sum(number for _, number, _ in layers)
     name = str(data.get("_name_or_path") or kind)
     first = layers[0][2]
-    grouped = "" if first.kv_heads == first.heads else f", {first.kv_heads} key/value heads"
-    heads = f"{first.heads} heads of width {first.query_width}{grouped}"
-    title = f"{name}: {count} attention layers, d_model {first.d_model}, {heads}"
+    title = f"{name}: {counted(count, 'attention layer')}, {sizes_in_words(first)}"
     return Config(name, title, causal, layers, _dtype_bytes(data), _notes(data, layers))
 
 
@@ -104,7 +104,7 @@ def _notes(data: Mapping[str, Any], layers: Kinds) -> list[str]:
     notes = []
     if data.get("quantization_config"):
         notes.append(
-            "The config quantizes its weights; bytes are counted at dtype_bytes, pass it to change that."
+            "The config quantizes its weights; bytes are counted for numbers of the size stated above."
         )
     if any(layer.latent for _, _, layer in layers):
         notes.append(

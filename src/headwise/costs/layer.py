@@ -7,6 +7,7 @@ from headwise.costs.pairs import Window
 from headwise.errors import HeadwiseError
 from headwise.options import ALIGNMENTS, both_readings, is_whole, shown
 from headwise.problem import divisors
+from headwise.render.words import count as counted
 
 PROJECTIONS = "qkvo"
 LARGEST = 10**15  # of any size: products of all of them still fit into float64
@@ -255,10 +256,18 @@ def _nearest(choices: list[int], wanted: int) -> list[int]:
 
 
 def _nearest_heads(d_model: int, heads: int) -> str:
-    near = [f"{n} heads (d_k = {d_model // n})" for n in _nearest(divisors(d_model), heads)]
+    near = [f"{counted(n, 'head')} (d_k = {d_model // n})" for n in _nearest(divisors(d_model), heads)]
     multiples = [n for n in (d_model // heads * heads, (d_model // heads + 1) * heads) if n]
     widths = " or ".join(f"d_model = {n}" for n in multiples)
-    return f"nearest that work: {' and '.join(near)}; or {widths} with {heads} heads; or give head_dim"
+    wider = f"{widths} with {counted(heads, 'head')}"
+    return f"nearest that work: {' and '.join(near)}; or {wider}; or give head_dim"
+
+
+def sizes_in_words(layer: Layer) -> str:
+    """``d_model 4096, 32 heads of width 128, 8 key/value heads``."""
+    heads = f"{counted(layer.heads, 'head')} of width {layer.query_width}"
+    grouped = "" if layer.kv_heads == layer.heads else f", {counted(layer.kv_heads, 'key/value head')}"
+    return f"d_model {layer.d_model}, {heads}{grouped}"
 
 
 def _either(numbers: list[int]) -> str:

@@ -20,6 +20,7 @@ from headwise.learn.drill_parts import (
 )
 from headwise.render.numbers import count, number
 from headwise.render.numbers import row as numbers_row
+from headwise.render.words import count as counted
 
 # ---------------------------------------------------------------- level 1: recognise
 
@@ -40,8 +41,8 @@ def output_shape(rng: np.random.Generator) -> Draft:
     n = whole(rng, 2, 400)
     return Draft(
         "output shape",
-        f"{n} tokens of width {d_model} go into self-attention with {h} heads. What shape is the output "
-        "(rows, columns)?",
+        f"{n} tokens of width {d_model} go into self-attention with {counted(h, 'head')}. What shape is the "
+        "output (rows, columns)?",
         f"One row per query, and W_O brings the concatenation of {h} \u00b7 {d_k} = {h * d_k} columns to "
         f"d_model: {n} \u00d7 {d_model}.",
         expected=(float(n), float(d_model)),
@@ -53,7 +54,7 @@ def grid_size(rng: np.random.Generator) -> Draft:
     n, m = whole(rng, 2, 60), whole(rng, 2, 60)
     return Draft(
         "shape of the scores",
-        f"{n} queries, {m} keys, {h} heads of width {d_k}. What shape are the scores of one head?",
+        f"{n} queries, {m} keys, {counted(h, 'head')} of width {d_k}. What shape are the scores of one head?",
         f"Q_i is {n} \u00d7 {d_k}, K_i\u1d40 is {d_k} \u00d7 {m}; the product is {n} \u00d7 {m}.",
         expected=(float(n), float(m)),
     )

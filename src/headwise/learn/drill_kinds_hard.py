@@ -19,6 +19,7 @@ from headwise.learn.drill_parts import (
 from headwise.learn.small import row
 from headwise.render.numbers import count, number
 from headwise.render.numbers import row as numbers_row
+from headwise.render.words import count as counted
 
 # ---------------------------------------------------------------- level 4: put together
 
@@ -45,8 +46,8 @@ def grouped_parameters(rng: np.random.Generator) -> Draft:
     parts = [count(found[f"parameters.w_{letter}"]) for letter in "qkvo"]
     return Draft(
         "parameters of grouped heads",
-        f"d_model = {h * d_k}, {h} query heads, {kv} key/value heads, d_k = {d_k}, no biases. How many "
-        "parameters?",
+        f"d_model = {h * d_k}, {h} query heads, {counted(kv, 'key/value head')}, d_k = {d_k}, no biases. "
+        "How many parameters?",
         f"W_Q {parts[0]}, W_K {parts[1]}, W_V {parts[2]}, W_O {parts[3]}: {count(found.parameters)}.",
         expected=(float(found.parameters),),
     )
@@ -92,7 +93,7 @@ def causal_pairs(rng: np.random.Generator) -> Draft:
         "exponentials under a causal mask",
         f"Causal self-attention over n = {n} tokens, h = {h}. How many exponentials does the softmax take, "
         "hidden keys left out?",
-        f"n(n+1)/2 = {count(found.layers[0]['pairs.visible'])} visible pairs, in each of {h} heads: "
+        f"n(n+1)/2 = {count(found.layers[0]['pairs.visible'])} visible pairs, times {counted(h, 'head')}: "
         f"{count(found['flops.exponentials'])}.",
         expected=(float(found["flops.exponentials"]),),
     )
@@ -112,9 +113,9 @@ def cache_bytes(rng: np.random.Generator) -> Draft:
     found = cost(d_model=h * d_k, heads=h, kv_heads=kv, layers=layers, dtype_bytes=dtype_bytes)
     return Draft(
         "key/value cache",
-        f"{layers} layers, {h} query heads, {kv} key/value heads of width {d_k}, {dtype_bytes} byte"
-        f"{'s' if dtype_bytes > 1 else ''} a number. How many bytes does one more token add to the "
-        "key/value cache?",
+        f"{layers} layers, {counted(h, 'query head')}, {counted(kv, 'key/value head')} of width {d_k}, "
+        f"{counted(dtype_bytes, 'byte')} a number. How many bytes does one more token add to the key/value "
+        "cache?",
         f"2 (keys and values) \u00b7 {layers} \u00b7 {kv} \u00b7 {d_k} \u00b7 {dtype_bytes} = "
         f"{count(found.kv_bytes_per_token)}. Query heads do not matter.",
         expected=(float(found.kv_bytes_per_token),),

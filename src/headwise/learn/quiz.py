@@ -13,6 +13,7 @@ from headwise.learn.questions import questions
 
 HAND = 5e-4  # how far a number worked by hand may be off
 QUIT = ("q", "quit", "exit")
+SHOW = ("?", "show")
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,14 @@ class Item:
 
 @dataclass(frozen=True)
 class Score:
-    """How a round went: what was asked, in order, with right or wrong."""
+    """How a round went: what was answered, in order, with right or wrong, and whether it was stopped early.
+
+    ``interrupted``: by Ctrl-C; a stop by "q" or the end of the input is only ``stopped``.
+    """
 
     results: tuple[tuple[str, bool], ...]
+    stopped: bool = False
+    interrupted: bool = False
 
     @property
     def right(self) -> int:
@@ -138,17 +144,39 @@ def choose(
 
 
 def run(items: Iterable[Item], read: Callable[[], str | None], say: Callable[[str], None]) -> Score:
-    """Ask every item in turn. ``read`` gives a line, or None at the end of the input; "q" stops."""
+    """Ask every item in turn, each until its answer can be read.
+
+    ``read`` gives a line, or None at the end of the input. "q" stops, and so does Ctrl-C; "?" shows the
+    answer, which then counts as not known.
+    """
     results: list[tuple[str, bool]] = []
     for number, item in enumerate(items, 1):
         say(f"\n{number}. {item.heading}\n{item.text}")
-        text = read()
-        if text is None or text.strip().casefold() in QUIT:
+        try:
+            grade = _answer(item, read, say)
+        except KeyboardInterrupt:
+            say("\nStopped.")
+            return Score(tuple(results), stopped=True, interrupted=True)
+        if grade is None:
             say("Stopped.")
-            break
-        grade = item.grade(text)
+            return Score(tuple(results), stopped=True)
         results.append((item.key, grade.right))
-        say(grade.message if grade.right else f"{grade.message} The answer: {item.answer}")
+        say(grade.message if grade.right else f"{grade.message} The answer: {item.answer}".strip())
         for line in item.after:
             say(line)
     return Score(tuple(results))
+
+
+def _answer(item: Item, read: Callable[[], str | None], say: Callable[[str], None]) -> Grade | None:
+    """The grade of the first line that can be read as an answer; None to stop."""
+    while True:
+        text = read()
+        if text is None or text.strip().casefold() in QUIT:
+            return None
+        if text.strip().casefold() in SHOW:
+            return Grade(False, "")
+        grade = item.grade(text)
+        if grade.read:
+            return grade
+        problem = f"{grade.message} Once more" if text.strip() else "Your answer"
+        say(f"{problem}, please; ? shows the answer, q stops.")

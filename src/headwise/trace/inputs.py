@@ -226,7 +226,7 @@ def _small(n_q: int, n_k: int, heads: int, others: int) -> None:
         raise HeadwiseError("explain", "at least one query and one key", f"{n_q} queries and {n_k} keys")
     numbers = 4 * heads * n_q * n_k + others
     if numbers > LIMIT:
-        received = f"{numbers:,} ({heads} heads of {n_q} queries and {n_k} keys)"
+        received = f"{numbers:,} ({heads}·{n_q}·{n_k} scores, and more)"
         hint = (
             "explain the first tokens, x[:8]; for long inputs attention(..., return_aux=AuxRequest(...)) "
             "gives statistics of every row, and inspect_heads a report of a whole model"
