@@ -43,7 +43,7 @@ def test_a_sweep_survives_json_and_prints():
     sweep = head_sweep(12, 5)
     assert Sweep.from_dict(sweep.to_dict()) == sweep
     lines = str(sweep).splitlines()
-    assert lines[0] == "Heads from 1 to d_model = 12, 5 tokens"
+    assert lines[0] == "Heads from 1 to d_model = 12"
     assert len([line for line in lines if line.lstrip()[:1].isdigit()]) == 6
 
 

@@ -54,7 +54,8 @@ def test_the_page_shows_numbers_put_in():
 
 def test_kinds_of_layers_have_letters():
     text = str(cost(MIXED, seq=9))
-    assert "A = full attention" in text and "B = windowed attention" in text and "1·A + 2·B" in text
+    assert "k1 = full attention" in text and "k2 = windowed attention" in text
+    assert "1·k1 + 2·k2, each 2·B·h·pairs·d_k" in text
 
 
 def test_lengths_in_words():
@@ -69,6 +70,66 @@ def test_lengths_in_words():
 def test_the_terminal_view_keeps_to_its_width(name, width):
     lines = costs_text.to_text(COSTS[name]().to_dict(), width).splitlines()
     assert max(map(len, lines)) <= width
+
+
+LARGE = {
+    "a stack": lambda: cost(
+        d_model=16384, heads=128, kv_heads=8, layers=128, seq=2**20, batch=999, bias=True
+    ),
+    "latent": lambda: cost(
+        d_model=7168, heads=128, head_dim=128, kv_rank=512, rope_dim=64, q_rank=1536, seq=2**20
+    ),
+    "two kinds": lambda: cost({**MIXED, "hidden_size": 2**14, "head_dim": 2**10}, seq=2**20, batch=99),
+}
+
+
+@pytest.mark.parametrize("width", [44, 60, 80, 100, 120, 160])
+@pytest.mark.parametrize("name", LARGE)
+def test_no_number_word_or_formula_is_cut_however_long(name, width):
+    found = LARGE[name]()
+    text = costs_text.to_text(found.to_dict(), width)
+    assert max(map(len, text.splitlines())) <= width and "\u2026" not in text
+    for quantity in found.totals:
+        if quantity.value or quantity.key not in ("flops.biases", "backward.biases"):
+            assert count(quantity.value) in text, quantity.key
+            for word in (*quantity.name.split(), *re.split(r"[ \u00b7]", quantity.formula)):
+                assert word in text, (quantity.key, word)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("sizes", [(512, 1024), (2**14, 2**17), (2**14, 2**30)])
+def test_a_sweep_at_every_width(sizes, width):
+    sweep = head_sweep(*sizes)
+    text = costs_text.to_text(sweep.to_dict(), width)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width and "\u2026" not in text
+    bars = [line.count("\u2588") for line in lines if re.match(r" *[\d,]+ +[\d,]+ ", line)]
+    assert len(bars) == len(sweep.rows) and bars == sorted(bars) and (bars[-1] > 0 or width < 80)
+    assert count(sweep.rows[0].matmul) in text, "the flat number in full, however narrow the table"
+    if width == 120:
+        for row in sweep.rows:
+            assert all(count(value) in text for value in (row.matmul, row.scores, row.exponentials))
+
+
+def test_the_share_can_be_recomputed_from_its_row():
+    page = head_sweep(12, 5).to_html()
+    rows = re.findall(r"<tr>((?:<td>[^<]*</td>){6})</tr>", page)
+    assert len(rows) == 6
+    for row in rows:
+        *numbers, share = re.findall(r"<td>([^<]*)</td>", row)
+        scores, exponentials = (int(number.replace(",", "")) for number in numbers[-2:])
+        assert f"{10 * exponentials / (10 * exponentials + scores / 2):.1%}" == share
+
+
+@pytest.mark.parametrize(
+    "formula", ["a\u00b7b + c\u00b7d + e", "abc\u00b7def\u00b7ghi", "x of y / z + w", "n"]
+)
+@pytest.mark.parametrize("width", [5, 8, 40])
+def test_a_formula_breaks_and_loses_nothing(formula, width):
+    lines = costs_text.broken(formula, width)
+    assert "".join(lines).replace(" ", "") == formula.replace(" ", "")
+    assert all(len(line) <= width for line in lines) and all(line == line.rstrip() for line in lines)
+    assert costs_text.broken("a\u00b7b + c\u00b7d + e", 8) == ["a\u00b7b", "+ c\u00b7d", "+ e"] or width != 8
 
 
 def test_a_sweep_on_a_page():

@@ -269,7 +269,7 @@ def test_windows_of_a_config():
     assert found.layers[0]["cache.tokens"] == 4
     gemma2 = {**mistral, "model_type": "gemma2", "head_dim": 4, "num_hidden_layers": 3}
     kinds = {kind.name: (kind.letter, kind.count) for kind in cost(gemma2, seq=10).layers}
-    assert kinds == {"full attention": ("A", 1), "windowed attention": ("B", 2)}
+    assert kinds == {"full attention": ("k1", 1), "windowed attention": ("k2", 2)}
 
 
 def test_types_of_layers_win_over_the_family_rule():

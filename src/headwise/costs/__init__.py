@@ -230,19 +230,20 @@ def _over_layers(key: str, first: Quantity, kinds: Sequence[LayerCost]) -> Formu
         return one if count == 1 else Formula.of("L", count) * one
     values = [0 if quantity is None else quantity.value for quantity in found]
     parts = [kind.count * Formula.of(kind.letter, value) for kind, value in zip(kinds, values, strict=True)]
-    return total(parts)
+    summed = total(parts)
+    same = {None if quantity is None else quantity.formula for quantity in found} == {first.formula}
+    letters = f"{summed.letters}, each {first.formula}" if same else summed.letters
+    return Formula(summed.value, letters, summed.numbers)
 
 
 def _ratio(key: str, name: str, top: str, flops: float, traffic: float) -> Quantity:
     formula, numbers = f"FLOPs of {top} / bytes of {key}", f"{flops} / {traffic}"
-    return Quantity(
-        f"intensity.{key}", f"intensity, {name}", flops / traffic, "FLOPs per byte", formula, numbers
-    )
+    return Quantity(f"intensity.{key}", name, flops / traffic, "FLOPs per byte", formula, numbers)
 
 
 def _letter(i: int) -> str:
-    """A, B, … Z, A1, B1, …"""
-    return chr(ord("A") + i % 26) + (str(i // 26) if i >= 26 else "")
+    """k1, k2, …: no letter that stands for a size."""
+    return f"k{i + 1}"
 
 
 def _sizes(layer: Layer) -> dict[str, Any]:

@@ -17,7 +17,7 @@ class LayerCost:
     """The quantities of one layer, and how many layers are like it.
 
     Attributes:
-        letter: stands for one such layer in the formulas of sums over kinds ("A").
+        letter: stands for one such layer in the formulas of sums over kinds ("k1").
         name: what these layers are ("attention", "windowed attention", a module's name).
         count: how many there are.
         sizes: their sizes.

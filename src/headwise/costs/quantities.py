@@ -51,15 +51,11 @@ def cache_token(layer: Layer, cache_bytes: float) -> Quantity:
     """Bytes of one token's keys and values in one layer."""
     letters, b = Letters(layer, None), Formula.of("b", cache_bytes)
     if layer.latent:
-        return _made(
-            "cache.token", "keys and values of one token", times(letters.r_kv + letters.d_rope, b), "bytes"
-        )
+        return _made("cache.token", "one token's K and V", times(letters.r_kv + letters.d_rope, b), "bytes")
     width = letters.d_k + letters.d_v
     if layer.head_dim == layer.v_head_dim:
-        return _made(
-            "cache.token", "keys and values of one token", times(2, letters.h_kv, letters.d_k, b), "bytes"
-        )
-    return _made("cache.token", "keys and values of one token", times(letters.h_kv, width, b), "bytes")
+        return _made("cache.token", "one token's K and V", times(2, letters.h_kv, letters.d_k, b), "bytes")
+    return _made("cache.token", "one token's K and V", times(letters.h_kv, width, b), "bytes")
 
 
 def _made(key: str, name: str, formula: Formula, unit: str) -> Quantity:
@@ -79,12 +75,12 @@ def _weights(layer: Layer, x: Letters) -> dict[str, tuple[str, Formula]]:
         query = {"w_q": ("W_Q", times(x.d_model, x.h, x.d_k))}
     else:
         query = {
-            "w_q_down": ("W_Q, down to the latent", x.d_model * x.r_q),
-            "w_q_up": ("W_Q, up to the heads", times(x.r_q, x.h, x.d_k)),
+            "w_q_down": ("W_Q to the latent", x.d_model * x.r_q),
+            "w_q_up": ("W_Q to the heads", times(x.r_q, x.h, x.d_k)),
         }
     return query | {
-        "w_kv_down": ("W_KV, down to the latent", times(x.d_context, x.r_kv + x.d_rope)),
-        "w_kv_up": ("W_KV, up to the heads", times(x.r_kv, x.h, x.d_nope + x.d_v)),
+        "w_kv_down": ("W_KV to the latent", times(x.d_context, x.r_kv + x.d_rope)),
+        "w_kv_up": ("W_KV to the heads", times(x.r_kv, x.h, x.d_nope + x.d_v)),
         "w_o": ("W_O", x.h * x.d_v * x.d_out),
     }
 
@@ -120,17 +116,17 @@ def _parameters(layer: Layer, x: Letters) -> list[Quantity]:
     plain = total(
         [*(Formula.of(name, f.value) for name, f in weights.values()), *([rest] if rest.letters else [])]
     )
-    found.append(_made("parameters.without_biases", "parameters without biases", plain, "parameters"))
+    found.append(_made("parameters.without_biases", "all without biases", plain, "parameters"))
     found.append(_made("parameters.biases", "biases", bias, "parameters"))
     everything = Formula.of("without biases", plain.value) + Formula.of("biases", bias.value)
-    found.append(_made("parameters.total", "parameters", everything, "parameters"))
+    found.append(_made("parameters.total", "all parameters", everything, "parameters"))
     return found
 
 
 def _flops(layer: Layer, x: Letters) -> list[Quantity]:
     found = [
-        _made("pairs.visible", "visible pairs of query and key", x.pairs_formula, "pairs per head"),
-        _made("pairs.all", "pairs of query and key in all", x.grid, "pairs per head"),
+        _made("pairs.visible", "visible pairs", x.pairs_formula, "pairs per head"),
+        _made("pairs.all", "all pairs", x.grid, "pairs per head"),
     ]
     projections, expanded = [], x.n_k
     for key, (name, size) in _weights(layer, x).items():
@@ -156,7 +152,7 @@ def _flops(layer: Layer, x: Letters) -> list[Quantity]:
     found += [
         _made("flops.biases", "additions of biases", biases, "FLOPs"),
         _made("flops.scale", "scaling of scores", scale, "FLOPs"),
-        _made("flops.exponentials", "exponentials, part of softmax", scale, "exponentials"),
+        _made("flops.exponentials", "exponentials of softmax", scale, "exponentials"),
         _made("flops.softmax", "softmax", softmax, "FLOPs"),
     ]
     parts = [q for q in found if q.key in ("flops.matmul", "flops.biases", "flops.scale", "flops.softmax")]
@@ -181,15 +177,15 @@ def _backward(x: Letters, found: list[Quantity]) -> list[Quantity]:
     biases = forward["flops.biases"]
     parts = [matmul, biases, Formula.of("scale", scale.value), Formula.of("softmax", softmax.value)]
     return [
-        _made("backward.projections", "gradients of inputs and weights", doubled["projections"], "FLOPs"),
-        _made("backward.scores", "gradients of Q and K", doubled["scores"], "FLOPs"),
-        _made("backward.values", "gradients of weights and V", doubled["values"], "FLOPs"),
+        _made("backward.projections", "projections", doubled["projections"], "FLOPs"),
+        _made("backward.scores", "scores, into Q and K", doubled["scores"], "FLOPs"),
+        _made("backward.values", "values, into A and V", doubled["values"], "FLOPs"),
         _made("backward.matmul", "all matrix products", total(list(doubled.values())), "FLOPs"),
-        _made("backward.biases", "sums over rows for biases", biases, "FLOPs"),
+        _made("backward.biases", "biases", biases, "FLOPs"),
         _made("backward.scale", "scaling", scale, "FLOPs"),
         _made("backward.softmax", "softmax", softmax, "FLOPs"),
         _made("backward.total", "backward pass", total(parts), "FLOPs"),
-        _made("backward.recomputed", "scores again, if streaming", forward["flops.scores"], "FLOPs"),
+        _made("backward.recomputed", "scores again, streaming", forward["flops.scores"], "FLOPs"),
     ]
 
 
@@ -222,10 +218,10 @@ def _bytes(layer: Layer, x: Letters, found: list[Quantity]) -> list[Quantity]:
     eager = Formula.of("streaming", streaming.value) + Formula.of("grid", grid.value)
     return [
         _made("bytes.weights", "weights read", weights, "bytes"),
-        _made("bytes.projections", "projections: inputs and outputs", projections, "bytes"),
-        _made("bytes.attention", "attention: Q, K, V and output", attention, "bytes"),
+        _made("bytes.projections", "projections, in and out", projections, "bytes"),
+        _made("bytes.attention", "Q, K, V and output", attention, "bytes"),
         _made("bytes.streaming", "streaming layer", streaming, "bytes"),
-        _made("bytes.grid", "eager only: grid of scores", grid, "bytes"),
+        _made("bytes.grid", "grid of scores, eager", grid, "bytes"),
         _made("bytes.eager", "eager layer", eager, "bytes"),
     ]
 
@@ -252,11 +248,11 @@ def _activations(layer: Layer, work: Work, x: Letters) -> list[Quantity]:
     lse = Formula.of("b_lse", max(LSE_BYTES, work.dtype_bytes))
     shared = times(x.B, x.n_q * x.h * (x.d_k + x.d_v) + _keys_and_values(layer, x), x.b)
     return [
-        _made("activations.shared", "Q, K, V and the heads' output", shared, "bytes"),
-        _made("activations.eager", "eager: a weight for every pair", times(x.B, x.h, x.grid, x.b), "bytes"),
+        _made("activations.shared", "Q, K, V and head outputs", shared, "bytes"),
+        _made("activations.eager", "eager: every weight", times(x.B, x.h, x.grid, x.b), "bytes"),
         _made(
             "activations.streaming",
-            "streaming: log-sum-exp of rows",
+            "streaming: lse of rows",
             times(x.B, x.h, x.n_q, lse),
             "bytes",
         ),

@@ -9,6 +9,7 @@ from headwise.costs.layer import whole
 from headwise.errors import HeadwiseError
 from headwise.options import shown
 from headwise.problem import divisors
+from headwise.render.numbers import count
 from headwise.stored import built, opened, parsed, refuse
 
 SCHEMA = "headwise.sweep"
@@ -23,7 +24,7 @@ class SweepRow:
     Attributes:
         heads, head_dim: h and d_k = d_model / h.
         parameters: of the layer, without biases.
-        matmul: FLOPs of all matrix products of one forward pass; scores: those of scores and values.
+        matmul: FLOPs of all matrix products of one forward pass; scores: of them those of scores and values.
         exponentials: h times the visible pairs.
         softmax_share: share of the exponentials in the work of scores, softmax and values, counted in
             multiply-adds.
@@ -46,6 +47,7 @@ class Sweep:
     d_model: int
     seq: int
     causal: bool
+    batch: int
     exponential: float
     rows: tuple[SweepRow, ...]
     notes: list[str]
@@ -132,11 +134,13 @@ def head_sweep(
                 softmax_share=work / (work + products / 2),
             )
         )
+    flat, work = count(rows[0].matmul), f"{exponential:g}\u00b7exponentials"
     notes = [
-        "Matrix products cost the same for every h: h heads of width d_model / h.",
+        f"Matrix products cost the same for every h, {flat} FLOPs: h heads of width d_model / h. Of them "
+        "scores and values are Q K\u1d40 and the blend of values.",
         f"Softmax grows with h: one exponential per head and pair, taken here as {exponential:g} "
-        "multiply-adds. Its share is of the work from Q K\u1d40 to the output of the heads.",
+        f"multiply-adds (2 FLOPs each). Its share: {work} / ({work} + \u00bd\u00b7scores and values).",
         "A narrow head sees little: at h = d_model a query and a key are one number each. In practice d_k "
         "near 64 is common.",
     ]
-    return Sweep(__version__, d_model, seq, causal, exponential, tuple(rows), notes)
+    return Sweep(__version__, d_model, seq, causal, batch, exponential, tuple(rows), notes)

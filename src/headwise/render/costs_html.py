@@ -35,7 +35,7 @@ def render_sweep(sweep: Data) -> str:
     sweep = words.checked(sweep, "headwise.sweep")
     title = "What the number of heads costs"
     body = [
-        *_header(title, f"d_model = {count(sweep['d_model'])} \u00b7 {count(sweep['seq'])} tokens", ""),
+        *_header(title, f"{words.sweep_title(sweep)} \u00b7 {words.sweep_lengths(sweep)}", ""),
         "<main>",
         f'<figure class="plot scroll">{_plot(sweep)}</figure>',
         _sweep_table(sweep["rows"]),
@@ -95,18 +95,11 @@ def _shortened(numbers: str) -> str:
 
 
 def _sweep_table(rows: Sequence[Data]) -> str:
-    names = ("h", "d_k", "FLOPs of matrix products", "exponentials, h\u00b7pairs", "softmax share")
-    head = "".join(f'<th scope="col">{mathematics(name, formula=len(name) < 4)}</th>' for name in names)
-    lines = []
-    for row in rows:
-        cells = (
-            count(row["heads"]),
-            count(row["head_dim"]),
-            count(row["matmul"]),
-            count(row["exponentials"]),
-            f"{row['softmax_share']:.1%}",
-        )
-        lines.append(f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in cells)}</tr>")
+    head = "".join(f'<th scope="col">{mathematics(name, formula=len(name) < 4)}</th>' for name in words.SWEEP)
+    lines = [
+        f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in words.sweep_cells(row, count))}</tr>"
+        for row in rows
+    ]
     table = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
     return f'<div class="scroll"><table class="sweep">{table}</table></div>'
 

@@ -2,12 +2,11 @@
 
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from headwise.render import trace_words, words
@@ -15,8 +14,12 @@ from headwise.render.numbers import count, power, size
 from headwise.render.words import visible
 
 Data = Mapping[str, Any]
-_FORMULA = 26  # cells that formulas keep where the terminal has them
+_NAME = 24  # cells that names of quantities get at the most
+_FORMULA = 28  # cells that a formula has beside its number in short
+_NARROW = 16  # cells that a formula has beside its number at all
 _BAR = 12  # cells of a share of 1
+_BETWEEN, _INDENT = 2, "  "
+SWEEP = ("h", "d_k", "matrix products", "scores, values", "exponentials", "softmax")
 GROUPS = {
     "parameters": "Parameters",
     "pairs": "Query-key pairs of one head",
@@ -127,78 +130,143 @@ class _Cost:
         self.cost = cost
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        cost = self.cost
-        blocks: list[RenderableType] = [Text(visible(cost["title"]), style="bold")]
+        cost, width = self.cost, options.max_width
+        yield Text(visible(cost["title"]), style="bold")
         if cost["work"]:
-            blocks.append(Text(lengths(cost["work"]), style="dim"))
-        blocks.append(Text(f"numbers are for {stack(cost)}", style="dim"))
+            yield Text(lengths(cost["work"]), style="dim")
+        yield Text(f"numbers are for {stack(cost)}", style="dim")
         if len(cost["layers"]) > 1:
-            blocks += [Text(), _kinds(cost)]
+            yield Text()
+            yield from _kinds(cost, width)
         found = list(groups(cost))
-        widths = [
-            max(cell_len(text) for _, items in found for text in map(make, items))
-            for make in (_name, value, short)
-        ]
+        columns = _Columns([quantity for _, quantities in found for quantity in quantities], width)
         for title, quantities in found:
-            blocks += [Text(), Text(title, style="bold"), self._table(quantities, widths, options.max_width)]
-        blocks += [Text(), *(Text(visible(note), style="dim") for note in cost["notes"])]
-        yield Group(*blocks)
-
-    def _table(self, quantities: list[Data], widths: list[int], width: int) -> Table:
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
-        names = max(18, min(widths[0], width - widths[1] - widths[2] - 6 - _FORMULA))
-        room = max(_FORMULA, width - names - widths[1] - widths[2] - 6)
-        table.add_column(width=names, overflow="fold")
-        table.add_column(width=widths[1], justify="right", no_wrap=True)
-        table.add_column(width=widths[2], style="dim", justify="right", no_wrap=True)
-        table.add_column(style="cyan", overflow="fold")
-        for quantity in quantities:
-            bold = "bold" if quantity["key"] in _SUMS else ""
-            table.add_row(
-                Text(_name(quantity), style=bold),
-                Text(value(quantity), style=bold),
-                short(quantity),
-                _broken(quantity["formula"], room),
-            )
-        return table
+            yield Text()
+            yield Text(title, style="bold")
+            for quantity in quantities:
+                yield from columns.lines(quantity)
+        yield Text()
+        for note in cost["notes"]:
+            yield Text(visible(note), style="dim")
 
 
-def _broken(formula: str, width: int) -> str:
-    """The formula in lines of `width` cells, broken after a space or a product's point."""
+class _Columns:
+    """Name, value, the value in short, and the formula of every quantity, in columns.
+
+    On a narrow terminal the short values go first, then formulas move to lines of their own: a number is
+    never cut, and a formula breaks where its sums do.
+    """
+
+    def __init__(self, quantities: list[Data], width: int) -> None:
+        self.value = max(cell_len(value(quantity)) for quantity in quantities)
+        self.short = max(cell_len(short(quantity)) for quantity in quantities)
+        self.name = min(max(cell_len(visible(quantity["name"])) for quantity in quantities), _NAME)
+        room = width - len(_INDENT) - self.name - self.value - 2 * _BETWEEN
+        self.has_short = room - self.short - _BETWEEN >= _FORMULA
+        self.formula = room - self.short - _BETWEEN if self.has_short else room
+        self.below = self.formula < _NARROW
+        if self.below:
+            self.has_short = self.short + _BETWEEN <= room + _BETWEEN
+            self.formula = max(width - 3 * len(_INDENT), _NARROW)
+
+    def lines(self, quantity: Data) -> Iterator[Text]:
+        bold = "bold" if quantity["key"] in _SUMS else ""
+        names = wrapped(visible(quantity["name"]), self.name)
+        formulas = broken(quantity["formula"], self.formula)
+        for i in range(max(len(names), 1 if self.below else len(formulas))):
+            line = Text(_INDENT)
+            line.append(_filled(names[i] if i < len(names) else "", self.name), style=bold)
+            numbers = [(value(quantity), self.value, bold)]
+            if self.has_short:
+                numbers.append((short(quantity), self.short, "dim"))
+            for text, room, style in numbers:
+                line.append(" " * _BETWEEN + _filled("" if i else text, room, right=True), style=style)
+            if not self.below and i < len(formulas):
+                line.append(" " * _BETWEEN + formulas[i], style="cyan")
+            line.rstrip()
+            yield line
+        if self.below:
+            yield from (Text(3 * _INDENT + formula, style="cyan") for formula in formulas)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` cells, broken between words, later lines set in."""
     lines, line = [], ""
-    for piece in re.findall(r"[^ \u00b7]*(?: |\u00b7|$)", formula):
-        if line and cell_len(line) + cell_len(piece.rstrip()) > width:
-            lines.append(line.rstrip())
-            line = ""
-        line += piece
-    return "\n".join([*lines, line])
+    for word in text.split(" "):
+        longer = f"{line} {word}" if line else word
+        if line and cell_len(longer) > width:
+            lines.append(line)
+            longer = f"{_INDENT}{word}"
+        line = longer
+    return [*lines, line]
 
 
-def _name(quantity: Data) -> str:
-    return f"  {visible(quantity['name'])}"
+def broken(formula: str, width: int) -> list[str]:
+    """The formula in lines of `width` cells: broken before a plus, else at a space, else after a point."""
+    lines, line = [], ""
+    for piece in re.findall(r".+?(?= [+\u2212/] |$)", formula):
+        if line and cell_len(line + piece) > width:
+            lines.append(line)
+            line, piece = "", piece.lstrip()
+        if cell_len(line + piece) <= width:
+            line += piece
+            continue
+        for part in re.findall(r"[^ \u00b7]*(?:[ \u00b7]|$)", piece):
+            if line and cell_len(line + part.rstrip()) > width:
+                lines.append(line.rstrip())
+                line, part = "", part.lstrip()
+            line += part
+    return [*lines, line.rstrip()]
+
+
+def _filled(text: str, width: int, right: bool = False) -> str:
+    spaces = " " * (width - cell_len(text))
+    return spaces + text if right else text + spaces
+
+
+def _grid(rows: list[list[str]], names: bool = True) -> list[Text]:
+    """Rows in columns of numbers, the first of them of `names`; the first row is grey."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for i, row in enumerate(rows):
+        cells = [
+            _filled(text, width, right=j > 0 or not names)
+            for j, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(Text((" " * _BETWEEN).join(cells), style="" if i else "dim"))
+    return lines
 
 
 def kind_names(cost: Data) -> list[str]:
-    """``A = full attention``, one line per kind of layer; the letters stand in formulas."""
+    """``k1 = full attention``, one line per kind of layer; the letters stand in formulas."""
     return [f"{kind['letter']} = {visible(kind['name'])}" for kind in cost["layers"]]
 
 
-def _kinds(cost: Data) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
-    there = {quantity["key"] for quantity in cost["layers"][0]["quantities"]}
-    keys = [key for key in _OF_A_KIND if key in there]
-    table.add_column("one layer")
-    table.add_column("layers", justify="right")
-    if cost["work"]:
-        for name in ("n_q", "n_k"):
-            table.add_column(name, justify="right")
-    for key in keys:
-        table.add_column(_OF_A_KIND[key], justify="right")
+def _kinds(cost: Data, width: int) -> Iterator[Text]:
+    """What the letters stand for, and the numbers of one layer of each kind, one column per kind."""
+    yield from map(Text, kind_names(cost))
+    keys = {quantity["key"] for kind in cost["layers"] for quantity in kind["quantities"]}
+    rows = [["one layer", "layers"]]
+    rows[0] += ["new tokens", "keys"] if cost["work"] else []
+    rows[0] += [name for key, name in _OF_A_KIND.items() if key in keys]
     for kind in cost["layers"]:
-        found = {q["key"]: q for q in kind["quantities"]}
-        lengths = [count(kind["work"][name]) for name in ("n_q", "n_k")] if cost["work"] else []
-        table.add_row(kind["letter"], str(kind["count"]), *lengths, *(value(found[key]) for key in keys))
-    return Group(*map(Text, kind_names(cost)), Text(), table)
+        found = {quantity["key"]: value(quantity) for quantity in kind["quantities"]}
+        column = [kind["letter"], count(kind["count"])]
+        column += [count(kind["work"][name]) for name in ("n_q", "n_k")] if cost["work"] else []
+        column += [found.get(key, "\u2013") for key in _OF_A_KIND if key in keys]
+        rows.append(column)
+    names, columns = rows[0], rows[1:]
+    while columns:
+        taken = 1
+        while taken < len(columns) and _wide([names, *columns[: taken + 1]]) <= width:
+            taken += 1
+        yield Text()
+        yield from _grid([list(row) for row in zip(names, *columns[:taken], strict=True)])
+        columns = columns[taken:]
+
+
+def _wide(columns: list[list[str]]) -> int:
+    return sum(max(map(cell_len, column)) for column in columns) + _BETWEEN * (len(columns) - 1)
 
 
 class _Sweep:
@@ -206,19 +274,39 @@ class _Sweep:
         self.sweep = sweep
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        sweep = self.sweep
-        yield Text(
-            f"Heads from 1 to d_model = {sweep['d_model']}, {count(sweep['seq'])} tokens", style="bold"
-        )
-        table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
-        for name in ("h", "d_k", "FLOPs of matrix products", "exponentials h·pairs", "softmax share"):
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("")
-        for row in sweep["rows"]:
-            share = row["softmax_share"]
-            cells = [count(row[name]) for name in ("heads", "head_dim", "matmul", "exponentials")]
-            table.add_row(*cells, f"{share:.1%}", Text("\u2588" * round(_BAR * share), style="cyan"))
-        yield table
+        sweep, names = self.sweep, list(SWEEP)
+        yield Text(sweep_title(sweep), style="bold")
+        yield Text(sweep_lengths(sweep), style="dim")
+        yield Text()
+        table = [names, *(sweep_cells(row, count) for row in sweep["rows"])]
+        if _wide_table(table) + _BETWEEN + _BAR > options.max_width:
+            table = [names, *(sweep_cells(row, power) for row in sweep["rows"])]
+        bar = max(0, min(_BAR, options.max_width - _wide_table(table) - _BETWEEN))
+        shares = [0.0, *(row["softmax_share"] for row in sweep["rows"])]
+        for line, share in zip(_grid(table, names=False), shares, strict=True):
+            line.append(" " * _BETWEEN + "\u2588" * round(bar * share), style="cyan")
+            line.rstrip()
+            yield line
         yield Text()
         for note in sweep["notes"]:
             yield Text(visible(note), style="dim")
+
+
+def _wide_table(rows: list[list[str]]) -> int:
+    return _wide([list(column) for column in zip(*rows, strict=True)])
+
+
+def sweep_title(sweep: Data) -> str:
+    return f"Heads from 1 to d_model = {count(sweep['d_model'])}"
+
+
+def sweep_lengths(sweep: Data) -> str:
+    """``batch 1 \u00b7 1,024 tokens \u00b7 causal``."""
+    parts = [f"batch {count(sweep['batch'])}", words.count(sweep["seq"], "token")]
+    return " \u00b7 ".join(parts + (["causal"] if sweep["causal"] else []))
+
+
+def sweep_cells(row: Data, written: Callable[[float], str]) -> list[str]:
+    """The cells of one row, under the names of `SWEEP`."""
+    large = [written(row[name]) for name in ("matmul", "scores", "exponentials")]
+    return [count(row["heads"]), count(row["head_dim"]), *large, f"{row['softmax_share']:.1%}"]
