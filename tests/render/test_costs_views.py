@@ -106,7 +106,7 @@ def test_a_sweep_at_every_width(sizes, width):
     bars = [line.count("\u2588") for line in lines if re.match(r" *[\d,]+ +[\d,]+ ", line)]
     assert len(bars) == len(sweep.rows) and bars == sorted(bars) and (bars[-1] > 0 or width < 80)
     assert count(sweep.rows[0].matmul) in text, "the flat number in full, however narrow the table"
-    if width == 120:
+    if width == 120 and sizes[1] < 2**30:
         for row in sweep.rows:
             assert all(count(value) in text for value in (row.matmul, row.scores, row.exponentials))
 

@@ -9,7 +9,8 @@ import pytest
 
 from headwise.errors import HeadwiseError
 from headwise.render import words
-from headwise.render.html import render_html, to_script_json
+from headwise.render.html import render_html
+from headwise.render.offline import to_script_json
 
 from .pages import data_of
 from .reports import HOSTILE, make_report, own

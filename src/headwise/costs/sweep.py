@@ -134,12 +134,12 @@ def head_sweep(
                 softmax_share=work / (work + products / 2),
             )
         )
-    flat, work = count(rows[0].matmul), f"{exponential:g}\u00b7exponentials"
+    flat, spent = count(rows[0].matmul), f"{exponential:g}\u00b7exponentials"
     notes = [
         f"Matrix products cost the same for every h, {flat} FLOPs: h heads of width d_model / h. Of them "
         "scores and values are Q K\u1d40 and the blend of values.",
         f"Softmax grows with h: one exponential per head and pair, taken here as {exponential:g} "
-        f"multiply-adds (2 FLOPs each). Its share: {work} / ({work} + \u00bd\u00b7scores and values).",
+        f"multiply-adds (2 FLOPs each). Its share: {spent} / ({spent} + \u00bd\u00b7scores and values).",
         "A narrow head sees little: at h = d_model a query and a key are one number each. In practice d_k "
         "near 64 is common.",
     ]

@@ -5,18 +5,14 @@ the script adds what moves. The page is ASCII and asks for nothing; a policy ins
 any script but its own.
 """
 
-import base64
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib import resources
 from typing import Any
 
 from headwise.errors import HeadwiseError
 from headwise.render.book_figures import draw_figure
-from headwise.render.html import to_script_json
-from headwise.render.plain_page import escaped, mathematics
+from headwise.render.offline import asset, escaped, filled, policy, to_ascii, to_script_json
+from headwise.render.plain_page import mathematics
 from headwise.render.words import visible
 
 Book = Mapping[str, Any]
@@ -34,15 +30,7 @@ def render_book(book: Book) -> str:
     """
     if not isinstance(book, Mapping) or book.get("schema") != "headwise.book":
         raise HeadwiseError("book", "the dict of make_book()", type(book).__name__)
-    css, script = _asset("book.css"), "\n".join(map(_asset, SCRIPTS))
-    policy = [
-        "default-src 'none'",
-        f"script-src '{_digest(script)}'",
-        f"style-src '{_digest(css)}'",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
+    css, script = asset("base.css") + asset("book.css"), "\n".join(map(asset, SCRIPTS))
     data = {
         "labs": {lesson["key"]: lesson["lab"] for lesson in book["lessons"] if lesson["lab"]},
         "cards": [question["key"] for question in book["questions"]],
@@ -50,7 +38,7 @@ def render_book(book: Book) -> str:
     }
     kinds = list(dict.fromkeys(question["kind"] for question in book["questions"]))
     parts = {
-        "policy": "; ".join(policy),
+        "policy": policy(css, script),
         "version": escaped(book["headwise"]),
         "css": css,
         "contents": _contents(book),
@@ -61,9 +49,7 @@ def render_book(book: Book) -> str:
         "data": to_script_json(data),
         "script": script,
     }
-    # One pass: what a part holds is never read again for placeholders.
-    page = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("book.html"))
-    return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
+    return to_ascii(filled(asset("book.html"), parts))
 
 
 def prose(text: str, formula: bool = False) -> str:
@@ -157,12 +143,3 @@ def _hidden(key: str, ask: str, reply: str, lesson: str, book: Book) -> str:
 
 def _paragraphs(lines: Iterable[str]) -> str:
     return "".join(f"<p>{prose(line)}</p>" for line in lines)
-
-
-@cache
-def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath("assets", name).read_text(encoding="ascii")
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("ascii")).digest()).decode("ascii")

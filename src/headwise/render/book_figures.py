@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headwise.render.numbers import number
-from headwise.render.plain_page import escaped, mathematics
+from headwise.render.offline import escaped
+from headwise.render.plain_page import mathematics
 
 Figure = Mapping[str, Any]
 _LETTER = re.compile(r"\b([A-Za-z])_([A-Za-z0-9]+)(.*)")

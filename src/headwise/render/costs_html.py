@@ -6,7 +6,8 @@ from typing import Any
 
 from headwise.render import costs_text as words
 from headwise.render.numbers import count
-from headwise.render.plain_page import escaped, mathematics, page
+from headwise.render.offline import escaped
+from headwise.render.plain_page import mathematics, page
 from headwise.render.words import visible
 
 Data = Mapping[str, Any]

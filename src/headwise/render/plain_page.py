@@ -1,12 +1,9 @@
 """A page without script: one offline HTML file that asks for nothing, with a policy inside that forbids
 it."""
 
-import base64
-import hashlib
-import html
 import re
-from functools import cache
-from importlib import resources
+
+from headwise.render.offline import asset, escaped, policy, to_ascii
 
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
@@ -19,20 +16,13 @@ _ALONE = re.compile(r"(?<![A-Za-z0-9&;/<>#_])([A-Za-z])(?![A-Za-z0-9;<>_])")
 
 def page(title: str, version: str, body: str) -> str:
     """The whole file; `body` is HTML, already escaped, and becomes ASCII here."""
-    css = _css()
-    policy = [
-        "default-src 'none'",
-        f"style-src '{_digest(css)}'",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
+    css = asset("base.css") + asset("plain.css")
     head = [
         "<!doctype html>",
         '<html lang="en">',
         "<head>",
         '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{"; ".join(policy)}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(css)}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
         f'<meta name="generator" content="headwise {escaped(version)}">',
@@ -42,13 +32,7 @@ def page(title: str, version: str, body: str) -> str:
         "</head>",
         "<body>",
     ]
-    text = "\n".join([*head, body, "</body>", "</html>", ""])
-    return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
-
-
-def escaped(text: str) -> str:
-    """Text as it stands inside an element or an attribute."""
-    return html.escape(str(text))
+    return to_ascii("\n".join([*head, body, "</body>", "</html>", ""]))
 
 
 def mathematics(text: str, formula: bool = False) -> str:
@@ -59,12 +43,3 @@ def mathematics(text: str, formula: bool = False) -> str:
         found = _LETTER.sub(lambda m: f"<i>{m[1]}</i><sub>{m[2]}</sub>", found)
         return found
     return _LETTER.sub(r"<i>\1</i><sub>\2</sub>", found)
-
-
-@cache
-def _css() -> str:
-    return resources.files(__package__).joinpath("assets", "plain.css").read_text(encoding="ascii")
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("ascii")).digest()).decode("ascii")

@@ -5,7 +5,8 @@ from typing import Any
 
 from headwise.render import numbers
 from headwise.render import trace_words as words
-from headwise.render.plain_page import escaped, mathematics, page
+from headwise.render.offline import escaped
+from headwise.render.plain_page import mathematics, page
 from headwise.render.trace_words import Trace
 from headwise.render.words import visible
 
