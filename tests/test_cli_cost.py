@@ -207,6 +207,18 @@ ERRORS = {
         ["--d-model", "8", "--heads", "2", "--html", "x.json"],
         "--html: expected a name that ends in .html or .htm; received x.json.",
     ),
+    "page to nowhere": (
+        ["--d-model", "8", "--heads", "2", "--html", "-"],
+        "--html: expected the name of a file; received -, which stands for no file here.",
+    ),
+    "sweep with ignore": (
+        ["--sweep", "--d-model", "4", "--seq", "4", "--ignore", "x"],
+        "--sweep: expected --d-model, --seq, --causal and --batch only; received --ignore.",
+    ),
+    "window of odd digits": (
+        ["--d-model", "8", "--heads", "2", "--window", "\u00b2,0"],
+        "--window: expected LEFT,RIGHT, each a whole number or -; received \u00b2,0.",
+    ),
     "no name": (
         ["--d-model", "8", "--heads", "2", "--json", ""],
         "--json: expected a file; received . (this folder; so is an empty name).",
@@ -250,6 +262,26 @@ def test_a_drawing_in_a_message_keeps_its_columns(run):
     )
     *_, names, first, _, offsets = result.stderr.rstrip("\n").splitlines()
     assert names.index('"lower') == first.rindex("# #") == offsets.rindex("--query-offset 1")
+
+
+def test_json_can_be_printed_instead_of_the_tables(run, tmp_path):
+    result = run("--d-model", "8", "--heads", "2", "--json", "-", "--html", "c.html")
+    assert result.exit_code == 0
+    assert Cost.from_json(result.stdout) == cost(d_model=8, heads=2)
+    assert result.stderr == f"Written: {tmp_path / 'c.html'}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["c.html"]
+    sweep = run("--d-model", "8", "--seq", "2", "--sweep", "--json", "-")
+    assert Sweep.from_json(sweep.stdout) == head_sweep(8, 2)
+
+
+def test_deep_json_is_one_line(run, tmp_path):
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    result = run("--config", ".")
+    assert result.exit_code == 2
+    assert (
+        result.stderr
+        == "headwise: --config: expected a JSON file; received config.json (nested too deeply).\n"
+    )
 
 
 @pytest.mark.parametrize("option", ["--json", "--html"])

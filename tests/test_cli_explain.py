@@ -36,7 +36,7 @@ def test_without_arguments_it_shows_example_a(run):
     assert "1.339523  1.320954" in run().stdout
 
 
-@pytest.mark.parametrize("form", ["text", "html", "markdown", "json"])
+@pytest.mark.parametrize("form", ["text", "HTML", "markdown", "json"])
 def test_every_format_to_the_terminal(run, form):
     result = run("--example", "C", "--format", form)
     trace = example("C")
@@ -46,7 +46,7 @@ def test_every_format_to_the_terminal(run, form):
         "markdown": trace.to_markdown(),
         "json": trace.to_json(),
     }
-    assert result.exit_code == 0 and shown(result) == views[form].rstrip("\n")
+    assert result.exit_code == 0 and shown(result) == views[form.lower()].rstrip("\n")
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,11 @@ ERRORS = {
     "out without a name": (
         ["--out", ""],
         "--out: expected a file; received . (this folder; so is an empty name).",
+    ),
+    "out to the terminal": (
+        ["--out", "-"],
+        "--out: expected the name of a file; received -, which stands for no file here. "
+        "Hint: leave --out out and the trace is printed",
     ),
     "out of an unknown kind": (
         ["no.json", "--out", "t.zzz"],

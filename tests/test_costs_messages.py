@@ -12,6 +12,7 @@ from torch import nn
 import headwise
 from headwise.costs import cost
 from headwise.costs.data import Cost
+from headwise.costs.families import FAMILIES as READ
 from headwise.costs.sweep import Sweep, head_sweep
 from headwise.errors import HeadwiseError
 
@@ -308,9 +309,11 @@ def files(tmp_path):
     """Files that are no config, each with what is said about it."""
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "empty").mkdir()
     return {
         "list.json": "config: expected a JSON object of fields; received {}, a list.",
+        "deep.json": "config: expected a JSON file; received {} (nested too deeply).",
         "broken.json": "config: expected a JSON file; received {} (Expecting property name",
         "empty": "config: expected a config.json that can be read; received {}/config.json (No such file",
     }
@@ -395,3 +398,25 @@ def test_the_nearest_valid_heads_are_valid_and_nearest(d_model, heads):
 def test_json_of_a_config_reads_like_the_dict(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(BERT))
     assert cost(tmp_path, seq=3) == cost(tmp_path / "config.json", seq=3) == cost(BERT, seq=3)
+
+
+def test_no_config_however_odd_gives_a_raw_error():
+    """Every field of every family, replaced by what no config holds."""
+    odd = (None, True, -1, 0, 1.5, "x", [], [1], {}, ["full_attention"], [["x"]], 10**400)
+    for family in READ:
+        base = {"model_type": family, **dict.fromkeys(READ[family].required, 8)}
+        names = {
+            *base,
+            "layer_types",
+            "sliding_window",
+            "dtype",
+            "head_dim",
+            "attention_bias",
+            "_name_or_path",
+        }
+        for name in names:
+            for value in odd:
+                try:
+                    assert str(cost({**base, name: value}, seq=2))
+                except HeadwiseError as error:
+                    assert len(str(error)) < 700

@@ -67,6 +67,11 @@ CASES = {
         call(**GRID, tokens="ab"),
         'tokens: expected 2 names, one per token; received \'ab\'. Hint: a list, as in ["the", "cat"]',
     ),
+    "tokens, no list": (
+        call(**GRID, tokens={"a": 1, "b": 2}),
+        "tokens: expected 2 names, one per token; received {'a': 1, 'b': 2}. "
+        'Hint: a list, as in ["the", "cat"]',
+    ),
     "tokens, too many": (
         call(**GRID, tokens=["a", "b", "c"]),
         "tokens: expected 2 names, one per token; received 3: ['a', 'b', 'c'].",

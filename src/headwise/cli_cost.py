@@ -10,6 +10,7 @@ from headwise.cli_files import as_options, check_writable, write
 from headwise.errors import HeadwiseError
 
 PAGE = (".html", ".htm")
+STANDARD_OUTPUT = "-"
 # Arguments of headwise.cost, each of which is an option here.
 OPTIONS = (
     "d_model", "heads", "kv_heads", "head_dim", "v_head_dim", "d_context", "d_out", "kv_rank", "rope_dim",
@@ -54,7 +55,9 @@ def cost(
         list[str] | None, typer.Option(help="A field of the config that leaves attention alone; repeatable.")
     ] = None,
     sweep: Annotated[bool, typer.Option("--sweep", help="Every number of heads from 1 to d_model.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write every number as JSON.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write every number as JSON; - prints it instead of the tables.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write one offline HTML page.")] = None,
 ) -> None:
     """Count what attention costs, every number beside its formula.
@@ -65,6 +68,8 @@ def cost(
 
     headwise cost --d-model 512 --seq 1024 --sweep --html sweep.html
     """
+    printed = json is not None and str(json) == STANDARD_OUTPUT
+    json = None if printed else json
     for option, path, endings in (("--json", json, ()), ("--html", html, PAGE)):
         if path is not None:
             check_writable(option, path, endings)
@@ -78,17 +83,21 @@ def cost(
         "cache_bytes": cache_bytes,
     }  # fmt: skip
     if sweep:
-        found, page = _sweep(
-            d_model, seq, causal, batch, {**given, "config": config, "cached": cached or None}
-        )
+        others = {**given, "config": config, "cached": cached or None, "ignore": ignore or None}
+        found, table = _sweep(d_model, seq, causal, batch, others)
     else:
-        found, page = _cost(config, given, d_model, seq, cached, batch, causal, ignore)
-    for option, path, made in (("--json", json, found.to_json), ("--html", html, page)):
+        found, table = _cost(config, given, d_model, seq, cached, batch, causal, ignore)
+    if printed:
+        typer.echo(found.to_json())
+    else:
+        Console().print(table)
+    files = (("--json", json, found.to_json), ("--html", html, found.to_html))
+    for option, path, made in files:
         if path is not None:
             write(option, path, made() + "\n")
-    for path in (json, html):
+    for _, path, _ in files:
         if path is not None:
-            typer.echo(f"Written: {path.resolve()}")
+            typer.echo(f"Written: {path.resolve()}", err=printed)
 
 
 def _cost(
@@ -122,8 +131,7 @@ def _cost(
             causal=True if causal else None,
             ignore=tuple(ignore or ()),
         )
-    Console().print(to_terminal(found.to_dict()))
-    return found, found.to_html
+    return found, to_terminal(found.to_dict())
 
 
 def _sweep(d_model: int | None, seq: int | None, causal: bool, batch: int, others: dict[str, Any]) -> Any:
@@ -143,8 +151,7 @@ def _sweep(d_model: int | None, seq: int | None, causal: bool, batch: int, other
         )
     with as_options(*OPTIONS):
         found = head_sweep(d_model, seq, causal=causal, batch=batch)
-    Console().print(to_terminal(found.to_dict()))
-    return found, found.to_html
+    return found, to_terminal(found.to_dict())
 
 
 def _bias(bias: str | None) -> bool | str | None:
@@ -158,7 +165,7 @@ def _window(window: str | None) -> tuple[int | None, int | None] | None:
     if window is None:
         return None
     sides = [side.strip() for side in window.split(",")]
-    if len(sides) != 2 or any(side != "-" and not side.isdigit() for side in sides):
+    if len(sides) != 2 or any(side != "-" and not (side.isascii() and side.isdigit()) for side in sides):
         hint = "counts exclude the query itself: 4095,0 sees 4096 keys, itself among them"
         raise HeadwiseError("--window", "LEFT,RIGHT, each a whole number or -", window, hint)
     left, right = (None if side == "-" else int(side) for side in sides)

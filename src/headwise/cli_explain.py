@@ -38,6 +38,7 @@ def explain(
         raise HeadwiseError("--example", "a file or an example", "both", "leave one out")
     if out is not None:
         hint = "--format text writes text whatever the name"
+        hint = "leave --out out and the trace is printed" if str(out) == "-" else hint
         check_writable("--out", out, tuple(SUFFIXES) if form is None else (), hint)
     form = _format(form, out)
     trace = _trace(file, example)
@@ -63,9 +64,9 @@ def explain(
 def _format(form: str | None, out: Path | None) -> str:
     if form is None:
         return SUFFIXES[out.suffix.lower()] if out is not None and out.suffix else "text"
-    if form not in FORMATS:
+    if form.lower() not in FORMATS:
         raise HeadwiseError("--format", f"one of {', '.join(FORMATS)}", form)
-    return form
+    return form.lower()
 
 
 def _trace(file: Path | None, example: str | None) -> Any:

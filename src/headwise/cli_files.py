@@ -39,6 +39,8 @@ def check_writable(option: str, path: Path, endings: tuple[str, ...] = (), hint:
         endings: those that a file of this kind may have, or none at all; () takes any. ``hint``: what else
             could be done about another one.
     """
+    if str(path) == STANDARD_INPUT:
+        raise HeadwiseError(option, "the name of a file", f"{path}, which stands for no file here", hint)
     try:
         if path.is_dir():
             what = "this folder; so is an empty name" if str(path) == "." else "a folder"

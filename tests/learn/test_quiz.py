@@ -69,6 +69,7 @@ def test_it_stops_at_the_end_of_the_input_and_on_q():
     items = choose(None, "why", 0, 3)
     assert len(asked(["a"], items)[0].results) == 1
     assert len(asked(["a", " Q "], items)[0].results) == 1
+    assert str(asked(["q"], items)[0]) == "Nothing was answered."
 
 
 @pytest.mark.parametrize("nothing", ["", "  ", "\n"])

@@ -88,7 +88,9 @@ def _load(source: Any) -> Mapping[str, Any]:
         raise HeadwiseError(
             "config", "a config.json that can be read", f"{path} ({error.strerror})"
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise HeadwiseError("config", "a JSON file", f"{path} (nested too deeply)") from None
+    except ValueError as error:  # no JSON, no UTF-8, or a whole number of too many digits
         raise HeadwiseError("config", "a JSON file", f"{path} ({error})") from None
     if not isinstance(data, dict):
         raise HeadwiseError("config", "a JSON object of fields", f"{path}, a {type(data).__name__}")

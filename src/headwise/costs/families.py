@@ -216,8 +216,9 @@ def _sliding(fields: Fields, windows: str, count: int) -> tuple[int, int]:
     if size is None:
         return 0, 0
     if kinds is not None:
-        unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
-        if unknown or len(kinds) != count:
+        listed = kinds if isinstance(kinds, list | tuple) else []
+        unknown = [kind for kind in listed if kind not in ("full_attention", "sliding_attention")]
+        if unknown or len(listed) != count:
             expected = f"{count} entries, full_attention or sliding_attention"
             raise CapabilityError(
                 "config", f"layer_types of {expected}", shown(unknown or kinds), "give sizes instead"

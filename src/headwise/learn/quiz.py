@@ -44,7 +44,7 @@ class Score:
         return sum(right for _, right in self.results)
 
     def __str__(self) -> str:
-        return f"{self.right} of {len(self.results)} right."
+        return f"{self.right} of {len(self.results)} right." if self.results else "Nothing was answered."
 
 
 def question_item(question: Question, rng: random.Random) -> Item:

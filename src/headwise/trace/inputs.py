@@ -203,7 +203,7 @@ def _letters(sizes: tuple[int | None, ...], same_tokens: bool) -> Letters:
 def _names(argument: str, names: Any, n: int) -> list[str]:
     if names is None:
         return [str(i) for i in range(n)]
-    if isinstance(names, str) or not hasattr(names, "__len__"):
+    if not isinstance(names, list | tuple | np.ndarray):
         raise HeadwiseError(
             argument, f"{n} names, one per token", shown(names), 'a list, as in ["the", "cat"]'
         )
