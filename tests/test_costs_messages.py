@@ -18,9 +18,8 @@ from headwise.errors import HeadwiseError
 
 MODULES = ("__init__", "layer", "config", "families", "data", "sweep")
 FAMILIES = (
-    "bert, camembert, deepseek_v2, deepseek_v3, distilbert, electra, gemma, gemma2, gpt2, gpt_neox, llama, "
-    "mistral, mixtral, "
-    "phi3, qwen2, qwen3, roberta, xlm-roberta"
+    "bert, camembert, deepseek_v2, deepseek_v3, distilbert, electra, gemma, gemma2, gpt2, gpt_neox, granite, "
+    "llama, mistral, mixtral, olmo, opt, phi3, qwen2, qwen3, qwen3_moe, roberta, vit, xlm-roberta"
 )
 GIVE = "give sizes instead"
 BERT = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}

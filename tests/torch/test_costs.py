@@ -124,6 +124,8 @@ def test_cross_attention_against_torch(seed):
 
 TINY = {"intermediate_size": 8, "vocab_size": 7, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 BASE = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 3, **TINY}
+OPT = {name: size for name, size in BASE.items() if name != "intermediate_size"}
+OPT |= {"ffn_dim": 8, "word_embed_proj_dim": 24}
 GROUPS = {**BASE, "num_key_value_heads": 2}
 LATENT = {
     **BASE,
@@ -169,6 +171,20 @@ FAMILIES = {
         },
     ),
     "qwen3": ("qwen3", {**GROUPS, "head_dim": 10}),
+    "qwen3_moe": (
+        "qwen3_moe",
+        {**GROUPS, "head_dim": 10, "moe_intermediate_size": 8, "num_experts": 2, "num_experts_per_tok": 1},
+    ),
+    "qwen3_moe without head_dim": (
+        "qwen3_moe",
+        {**GROUPS, "moe_intermediate_size": 8, "num_experts": 2, "num_experts_per_tok": 1},
+    ),
+    "granite": ("granite", {**GROUPS, "attention_bias": True}),
+    "olmo": ("olmo", GROUPS),
+    "opt": ("opt", OPT),
+    "opt without biases": ("opt", {**OPT, "enable_bias": False}),
+    "vit": ("vit", BASE),
+    "vit without biases": ("vit", {**BASE, "qkv_bias": False}),
     "gemma": ("gemma", {**GROUPS, "head_dim": 10}),
     "gemma2": ("gemma2", {**GROUPS, "num_hidden_layers": 5, "head_dim": 10, "sliding_window": 5}),
     "phi3": ("phi3", {**GROUPS, "sliding_window": 5}),
@@ -178,6 +194,10 @@ FAMILIES = {
 ATTENTION = (
     "attention.self.",
     "attention.output.dense.",
+    ".attention.q_proj",
+    ".attention.k_proj",
+    ".attention.v_proj",
+    ".attention.o_proj",
     ".attention.q_lin",
     ".attention.k_lin",
     ".attention.v_lin",

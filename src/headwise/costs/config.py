@@ -49,7 +49,7 @@ def read_config(source: Any, ignore: tuple[str, ...] = ()) -> Config:
     if family is None:
         known = ", ".join(sorted(FAMILIES))
         hint = "give the sizes yourself: cost(d_model=..., heads=..., kv_heads=..., head_dim=..., layers=...)"
-        received = "no model_type" if kind is None else f"model_type {kind!r}"
+        received = "no model_type" if kind is None else f"model_type {shown(kind)}"
         raise CapabilityError("config", f"one of the families {known}", received, hint)
     missing = [name for name in family.required if name not in data]
     if missing:

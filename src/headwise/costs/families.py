@@ -156,6 +156,25 @@ def _neox(fields: Fields) -> Kinds:
     return [("attention", fields.number("num_hidden_layers"), layer)]
 
 
+def _opt(fields: Fields) -> Kinds:
+    layer = make_layer(
+        d_model=fields.number("hidden_size"),
+        heads=fields.number("num_attention_heads"),
+        bias=fields.flag("enable_bias", True),
+        causal=True,
+    )
+    return [("attention", fields.number("num_hidden_layers"), layer)]
+
+
+def _vit(fields: Fields) -> Kinds:
+    layer = make_layer(
+        d_model=fields.number("hidden_size"),
+        heads=fields.number("num_attention_heads"),
+        bias="qkvo" if fields.flag("qkv_bias", True) else "o",
+    )
+    return [("attention", fields.number("num_hidden_layers"), layer)]
+
+
 def _decoder(
     bias: bool | str | None, norms: bool = False, windows: str = "none"
 ) -> Callable[[Fields], Kinds]:
@@ -270,6 +289,25 @@ _NEOX = _DECODER | _words(
     use_parallel_residual
     """
 )
+_EXPERTS = _DECODER | _words(
+    """
+    decoder_sparse_step mlp_only_layers moe_intermediate_size norm_topk_prob num_experts
+    shared_expert_intermediate_size
+    """
+)
+_OPT = _words(
+    """
+    _remove_final_layer_norm activation_function attention_dropout do_layer_norm_before dropout ffn_dim
+    init_std layer_norm_elementwise_affine layerdrop max_position_embeddings word_embed_proj_dim
+    """
+)
+_VIT = _words(
+    """
+    attention_probs_dropout_prob encoder_stride hidden_act hidden_dropout_prob image_size intermediate_size
+    layer_norm_eps num_channels patch_size pooler_act pooler_output_size
+    """
+)
+_GRANITE = _DECODER | _words("attention_multiplier embedding_multiplier logits_scaling residual_multiplier")
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), _BERT),
     "distilbert": Family(_distilbert, ("dim", "n_heads", "n_layers"), _DISTIL),
@@ -279,6 +317,11 @@ FAMILIES: dict[str, Family] = {
     "mistral": Family(_decoder(False, windows="all"), (*_GROUPED, "sliding_window"), _DECODER),
     "mixtral": Family(_decoder(False, windows="all"), _GROUPED, _DECODER),
     "qwen2": Family(_decoder("qkv", windows="later"), _GROUPED, _DECODER),
+    "granite": Family(_decoder(None), _GROUPED, _GRANITE),
+    "olmo": Family(_decoder(None), _SIZED, _DECODER | {"clip_qkv"}),
+    "opt": Family(_opt, _SIZED, _OPT),
+    "qwen3_moe": Family(_decoder(None, norms=True, windows="later"), _GROUPED, _EXPERTS),
+    "vit": Family(_vit, _SIZED, _VIT),
     "qwen3": Family(_decoder(None, norms=True, windows="later"), _WIDE, _DECODER),
     "gemma": Family(_decoder(None), _WIDE, _DECODER),
     "gemma2": Family(_decoder(None, windows="alternate"), (*_WIDE, "sliding_window"), _DECODER),
