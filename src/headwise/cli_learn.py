@@ -2,7 +2,9 @@
 
 import random
 import shlex
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -88,7 +90,7 @@ def _quiz(level: int | None, kind: str | None, seed: int | None, count: int, rem
         write_progress(remember, {**known, **dict(score.results)})
     chosen = {"level": level, "kind": kind, "seed": seed, "count": count, "remember": remember}
     again = [f"--{name} {shlex.quote(str(given))}" for name, given in chosen.items() if given is not None]
-    typer.echo(f"\n{score} The same questions again: headwise learn --quiz {' '.join(again)}")
+    typer.echo(f"\n{score}\nThe same questions again: headwise learn --quiz {' '.join(again)}")
     _end(score.interrupted)
 
 
@@ -110,7 +112,7 @@ def drill(
         make_drill(level, seed)  # refuses a wrong level before anything is asked
     score = run((drill_item(make_drill(level, seed + i)) for i in range(count)), _read, _say)
     words = f"headwise drill --level {level} --seed"
-    typer.echo(f"\n{score} The same again: {words} {seed} --count {count}")
+    typer.echo(f"\n{score}\nThe same again: {words} {seed} --count {count}")
     done = len(score.results)
     if score.stopped and done:
         typer.echo(f"Go on from here: {words} {seed + done} --count {count - done}")
@@ -135,7 +137,20 @@ def _count(count: int) -> int:
 
 
 def _say(text: str) -> None:
+    """Print; in a terminal long lines break between words, set in as the line is."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(_broken(line, width) for line in text.split("\n"))
     typer.echo(text)
+
+
+def _broken(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    margin = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _read() -> str | None:

@@ -145,6 +145,7 @@ def typed(arguments, lines):
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
+        env={**os.environ, "COLUMNS": "80"},
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
     os.close(theirs)
@@ -185,7 +186,7 @@ def test_the_quiz_reads_what_is_piped():
         text="true\nfalse\nnonsense\n",
     )
     assert found.exit_code == 0
-    assert "of 2 right. The same questions again: headwise learn --quiz --kind 'true or false' --seed 1" in (
+    assert "of 2 right.\nThe same questions again: headwise learn --quiz --kind 'true or false' --seed 1" in (
         found.output
     )
     assert "One of a, b expected. Once more, please" in found.output and "Stopped." in found.output
@@ -215,8 +216,15 @@ def test_ctrl_c_in_a_terminal_says_how_to_come_back():
     found = typed(["drill", "--level", "2", "--seed", "7"], [b"\n", b"1 2\n", b"\x03"])
     assert found.code == 130
     assert "Your answer, please" in found.text and "Stopped." in found.text and "Traceback" not in found.text
-    assert "0 of 1 right. The same again: headwise drill --level 2 --seed 7 --count 5" in found.text
+    assert "0 of 1 right.\nThe same again: headwise drill --level 2 --seed 7 --count 5" in found.text
     assert "Go on from here: headwise drill --level 2 --seed 8 --count 4" in found.text
+
+
+def test_long_lines_break_between_words_in_a_terminal():
+    found = typed(["drill", "--level", "3", "--seed", "4"], [b"q\n"])
+    question = make_drill(3, 4).question
+    assert max(map(len, question.splitlines())) > 80 >= max(map(len, found.text.splitlines()))
+    assert " ".join(question.split()) in " ".join(found.text.split())
 
 
 def test_ctrl_c_in_the_quiz_keeps_what_is_known(tmp_path):

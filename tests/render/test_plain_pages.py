@@ -8,6 +8,7 @@ import pytest
 
 from headwise.costs import cost
 from headwise.costs.sweep import head_sweep
+from headwise.render.plain_page import mathematics
 from headwise.trace import explain
 from headwise.trace.examples import example
 
@@ -90,3 +91,17 @@ def test_every_text_has_contrast(show: Any) -> None:
             }"""
         )
         assert worst >= 4.5, (scheme, worst)
+
+
+@pytest.mark.parametrize(
+    ("text", "formula", "html"),
+    [
+        ("W_Q to the latent", False, "<i>W</i><sub>Q</sub> to the latent"),
+        ("w_q_down + w_o", True, "<i>w</i><sub>q down</sub> + <i>w</i><sub>o</sub>"),
+        ("d_context_v", True, "<i>d</i><sub>context v</sub>"),
+        ("n\u00b7d_k < b", True, "<i>n</i>\u00b7<i>d</i><sub>k</sub> &lt; <i>b</i>"),
+        ("O_(h-1)", True, "<i>O</i><sub>(<i>h</i>-1)</sub>"),
+    ],
+)
+def test_symbols_become_mathematics(text: str, formula: bool, html: str) -> None:
+    assert mathematics(text, formula=formula) == html

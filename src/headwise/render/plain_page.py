@@ -10,7 +10,7 @@ _ICON = (
     "%3Cpath d='M2 3C8 3 8 12 14 12M2 8C8 8 8 4 14 4' fill='none' stroke='%232f6f9f' stroke-width='2.4' "
     "stroke-linecap='round'/%3E%3C/svg%3E"
 )
-_LETTER = re.compile(r"(?<![A-Za-z])([A-Za-z\u03a3])_(\([^)]*\)|[A-Za-z0-9]+)")
+_LETTER = re.compile(r"(?<![A-Za-z])([A-Za-z\u03a3])_(\([^)]*\)|[A-Za-z0-9]+(?:_[a-z0-9]+)*)")
 _ALONE = re.compile(r"(?<![A-Za-z0-9&;/<>#_])([A-Za-z])(?![A-Za-z0-9;<>_])")
 
 
@@ -40,6 +40,4 @@ def mathematics(text: str, formula: bool = False) -> str:
     found = escaped(text)
     if formula:
         found = _ALONE.sub(r"<i>\1</i>", found)
-        found = _LETTER.sub(lambda m: f"<i>{m[1]}</i><sub>{m[2]}</sub>", found)
-        return found
-    return _LETTER.sub(r"<i>\1</i><sub>\2</sub>", found)
+    return _LETTER.sub(lambda m: f"<i>{m[1]}</i><sub>{m[2].replace('_', ' ')}</sub>", found)
