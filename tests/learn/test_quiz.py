@@ -4,6 +4,8 @@ import fcntl
 import json
 import os
 import pty
+import select
+import signal
 import subprocess
 import sys
 import termios
@@ -136,6 +138,12 @@ def test_a_file_that_is_something_else_is_refused_and_kept(tmp_path, text):
 # ---------------------------------------------------------------- the commands
 
 
+def own_terminal():
+    """In the new process: its standard input is its terminal, and Ctrl-C reaches it whatever we ignore."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def typed(arguments, lines):
     """Run headwise in a terminal of its own; each line is typed when the prompt for it has come."""
     ours, theirs = pty.openpty()
@@ -146,11 +154,13 @@ def typed(arguments, lines):
         stderr=theirs,
         start_new_session=True,
         env={**os.environ, "COLUMNS": "80"},
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=own_terminal,
     )
     os.close(theirs)
     text, waiting, until = b"", list(lines), time.monotonic() + 60
     while time.monotonic() < until:
+        if not select.select([ours], [], [], 1)[0]:
+            continue
         try:
             part = os.read(ours, 4096)
         except OSError:  # the other end is closed
@@ -159,6 +169,8 @@ def typed(arguments, lines):
         if waiting and text.endswith(b"> "):
             os.write(ours, waiting.pop(0))
     os.close(ours)
+    if time.monotonic() >= until:
+        process.kill()
     return SimpleNamespace(code=process.wait(10), text=text.decode().replace("\r\n", "\n"))
 
 
