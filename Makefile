@@ -13,7 +13,7 @@ help:
 	@echo "make test    install, then lint, type check and run every test"
 	@echo "make check   lint and type check only"
 	@echo "make mutants put classic faults in the place of the kernel; every one has to be noticed (3 minutes)"
-	@echo "make bench   verify, then time, beside torch (a few minutes; keep the machine quiet)"
+	@echo "make bench   verify, then time, beside five peers (ten minutes; keep the machine quiet)"
 	@echo "make asan    the kernel's tests under Address- and UndefinedBehaviorSanitizer (some minutes)"
 	@echo "make clean   remove $(VENV) and build/"
 
@@ -33,7 +33,9 @@ check: $(VENV)/.installed $(VENV)/.dev
 mutants: $(VENV)/.installed $(VENV)/.dev
 	$(BIN)/python -m tests.mutants.run
 
+# The peers are large and only this target wants them.
 bench: $(VENV)/.installed $(VENV)/.dev
+	$(PIP) install -q -c constraints.txt onnxruntime openvino
 	$(BIN)/python benchmarks/run.py
 
 # The package once more with a watched kernel, ahead of the installed one on the path.

@@ -9,7 +9,7 @@ from headwise import AuxRequest
 
 @dataclass(frozen=True)
 class Case:
-    """Self-attention of ``batch`` sequences: ``(batch, heads, n, d)`` float32 numbers for query, key and value.
+    """Self-attention of ``batch`` sequences: ``(batch, heads, n, d)`` float32 for query, key, value.
 
     Attributes:
         padded: keys past a random length of each sequence are hidden by a boolean mask ``(batch, 1, 1, n)``.

@@ -1,8 +1,8 @@
-"""Everybody who takes part: for each name a function that makes the call to be timed, in the process it is in.
+"""Everybody who takes part: for each name a function that makes the call to be timed.
 
-``make(case, threads) -> call``; ``call()`` returns the output ``(batch, heads, n, d)``. Each peer gets its inputs
-once, in the layout that it wants; only the call itself is timed. Frameworks are imported where they are used, so
-that a peer that is not installed is left out and says so.
+``make(case, threads) -> call``; ``call()`` returns the output ``(batch, heads, n, d)``. Each peer gets its
+inputs once, in the layout that it wants; only the call itself is timed. Frameworks are imported where they
+are used, so that a peer that is not installed is left out and says so.
 """
 
 import math

@@ -1,9 +1,9 @@
 """Verify, then time: headwise beside its peers, on the same threads and the same cores.
 
-Everybody runs in a process of its own, which is stopped while another has its turn. Every contender is first
-checked against the float64 reference; a wrong one is never timed. Rounds are interleaved and the median of the
-round-by-round ratios counts, so a machine whose speed drifts drifts for all. The multiply-add rate of the
-processor is measured in each round: the ceiling that all are compared with.
+Everybody runs in a process of its own, which is stopped while another has its turn. Every contender is
+first checked against the float64 reference; a wrong one is never timed. Rounds are interleaved and the median
+of the round-by-round ratios counts, so a machine whose speed drifts drifts for all. The multiply-add rate of
+the processor is measured in each round: the ceiling that all are compared with.
 
     python benchmarks/run.py [--threads N] [--case TEXT] [--json FILE]
 """
@@ -39,7 +39,7 @@ SLOWEST = 4096  # the plain formula is not run beyond this many keys: its n x n 
 def rounds(
     names: list[str], case: Case, threads: int
 ) -> tuple[dict[str, list[float]], list[float], dict[str, Any]]:
-    """Seconds of every contender round by round, the multiply-add rate of each round, and the errors found."""
+    """Seconds of every contender round by round, the multiply-add rates beside them, and the errors found."""
     workers = [Worker(name, case, threads) for name in names]
     try:
         errors: dict[str, Any] = {w.name: w.error if w.refusal is None else w.refusal for w in workers}
@@ -71,62 +71,70 @@ def ratios(others: list[float], mine: list[float]) -> dict[str, float]:
     return {"median": statistics.median(each), "low": each[quarter], "high": each[-1 - quarter]}
 
 
-def held(value: float, must: float | None, at_most: bool = False) -> str:
+def verdict(value: float, must: float | None, at_most: bool = False) -> str:
+    """What was asked and whether it held; nothing where nothing was asked."""
     if must is None:
         return ""
     fine = value <= must if at_most else value >= must
-    return f"{'<=' if at_most else '>='} {must:g} {'held' if fine else 'MISSED'}"
+    return f"  {'<=' if at_most else '>='} {must:g} {'held' if fine else 'MISSED'}"
+
+
+def spread(ratio: dict[str, float], digits: int = 2) -> str:
+    low, median, high = (f"{ratio[key]:.{digits}f}" for key in ("low", "median", "high"))
+    return f"{median} ({low} - {high})"
 
 
 def race(case: Case, threads: int) -> dict[str, Any]:
     """One case, everybody who is installed."""
     names = ["headwise", *FUSED, *(OTHERS if case.n <= SLOWEST // 2 else ())]
     times, fma, errors = rounds(names, case, threads)
+    medians = {name: statistics.median(taken) for name, taken in times.items()}
+    found = {name: ratios(times[name], times["headwise"]) for name in names[1:] if name in times}
     peak = statistics.median(fma)
-    mine = times["headwise"]
-    share = case.flops / statistics.median(mine) / peak
-    print(f"{case.name:<22}{1e3 * statistics.median(mine):>9.3f} ms  {share:>4.0%} of FMA  {errors['headwise']:.0e}  "
-          f"{held(share, case.of_fma)}")  # fmt: skip
-    found = {}
-    for name in names[1:]:
+    share = case.flops / medians["headwise"] / peak
+    print(f"{case.name}: {share:.0%} of the multiply-add rate{verdict(share, case.of_fma)}")
+    for name in names:
         if name not in times:
-            print(f"    {name:<18}not run: {errors[name]}")
+            print(f"    {name:<14}not run: {errors[name]}")
             continue
-        ratio = found[name] = ratios(times[name], mine)
-        print(
-            f"    {name:<18}{1e3 * statistics.median(times[name]):>9.3f} ms  we are {ratio['median']:.2f}x as fast "
-            f"({ratio['low']:.2f} - {ratio['high']:.2f})  {held(ratio['median'], case.over_torch) if name == 'torch' else ''}"
-        )
+        text = f"    {name:<14}{1e3 * medians[name]:>10.3f} ms  relative error {errors[name]:.0e}"
+        if name in found:
+            text += f"  we are {spread(found[name])}x as fast"
+        if name == "torch":
+            text += verdict(found[name]["median"], case.over_torch)
+        print(text)
     fastest = min((found[name]["median"] for name in FUSED if name in found), default=None)
     if fastest is not None and case.over_best is not None:
-        print(
-            f"    {'the fastest':<18}{'':>12}  we are {fastest:.2f}x as fast  {held(fastest, case.over_best)}"
-        )
-    return {"case": case.name, "threads": threads, "seconds": statistics.median(mine), "of_fma": share,
-            "fma_gflops": peak / 1e9, "ratios": found, "errors": errors}  # fmt: skip
+        print(f"    {'the fastest':<14}we are {fastest:.2f}x as fast{verdict(fastest, case.over_best)}")
+    return {
+        "case": case.name,
+        "threads": threads,
+        "seconds": medians,
+        "of_fma": share,
+        "fma_gflops": peak / 1e9,
+        "ratios": found,
+        "errors": errors,
+    }
 
 
 def riders(threads: int) -> dict[str, Any]:
     """What each statistic adds to the plain call, and the same numbers the usual way."""
-    case = STATISTICS_CASE
-    names = [
-        "headwise",
-        *(f"headwise, {name}" for name in STATISTICS),
-        "headwise, everything",
-        "torch eager, everything",
-    ]
-    times, _, _ = rounds(names, case, threads)
+    case, everything = STATISTICS_CASE, ("headwise, everything", "torch eager, everything")
+    times, _, _ = rounds(
+        ["headwise", *(f"headwise, {name}" for name in STATISTICS), *everything], case, threads
+    )
     print(f"{case.name}: time with statistics over the plain time")
     found = {}
     for name, (_, must) in STATISTICS.items():
         ratio = found[name] = ratios(times[f"headwise, {name}"], times["headwise"])
-        print(f"    {name:<44}{ratio['median']:.3f} ({ratio['low']:.3f} - {ratio['high']:.3f})  "
-              f"{held(ratio['median'], must, at_most=True)}")  # fmt: skip
-    if "torch eager, everything" in times:
-        ratio = found["eager"] = ratios(times["torch eager, everything"], times["headwise, everything"])
-        print(
-            f"    all of them by torch eager: we are {ratio['median']:.1f}x as fast  {held(ratio['median'], OVER_EAGER)}"
-        )
+        print(f"    {name:<44}{spread(ratio, 3)}{verdict(ratio['median'], must, at_most=True)}")
+    ours, eager = everything
+    ratio = found["all of them"] = ratios(times[ours], times["headwise"])
+    print(f"    {'all of them':<44}{spread(ratio, 3)}")
+    if eager in times:
+        ratio = found["eager"] = ratios(times[eager], times[ours])
+        text = "all of them by torch eager: we are"
+        print(f"    {text:<44}{spread(ratio, 1)}x as fast{verdict(ratio['median'], OVER_EAGER)}")
     return {"case": case.name, "threads": threads, "ratios": found}
 
 
@@ -147,12 +155,11 @@ print(peak() - before - kept / 2**20)
 
 def memory(threads: int) -> float:
     """Megabytes beyond inputs and outputs, every statistic asked for, from the peak of a fresh process."""
-    done = subprocess.run([sys.executable, "-c", MEMORY, str(threads)], cwd=Path(__file__).parent,
-                          capture_output=True, text=True, check=True)  # fmt: skip
+    command = [sys.executable, "-c", MEMORY, str(threads)]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     extra = float(done.stdout)
-    print(
-        f"{MEMORY_CASE.name}: {extra:.0f} MB beyond inputs and outputs  {held(extra, EXTRA_MEMORY_MB, at_most=True)}"
-    )
+    text = f"{MEMORY_CASE.name}, all statistics: {extra:.0f} MB beyond inputs and outputs"
+    print(text + verdict(extra, EXTRA_MEMORY_MB, at_most=True))
     return extra
 
 
@@ -174,9 +181,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     names = ("torch", "onnxruntime", "openvino", "jax", "numpy")
-    print(f"{platform.processor() or platform.machine()}, instruction set {_core.isa_names()[-1]}, "
-          f"{options.threads} thread(s), float32; {', '.join(installed(name) for name in names)}")  # fmt: skip
-    results: dict[str, Any] = {"cases": [race(c, options.threads) for c in CASES if options.case in c.name]}
+    processor, isa = platform.processor() or platform.machine(), _core.isa_names()[-1]
+    print(f"{processor}, instruction set {isa}, {options.threads} thread(s), float32")
+    print(", ".join(installed(name) for name in names))
+    chosen = [case for case in CASES if options.case in case.name]
+    results: dict[str, Any] = {"cases": [race(case, options.threads) for case in chosen]}
     if options.case in "statistics":
         results["statistics"] = riders(options.threads)
     if options.case in "memory":

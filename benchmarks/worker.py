@@ -21,7 +21,7 @@ CHECKED_ROWS = 64  # rows of every head compared with the reference, spread over
 
 
 class Worker:
-    """A contender as the referee sees it. ``error`` is its relative error; ``refusal`` says why it can't run."""
+    """A contender as the referee sees it. ``refusal`` says why it can't run."""
 
     def __init__(self, name: str, case: Case, threads: int) -> None:
         self.name = name

@@ -1,7 +1,6 @@
 """What would run, and why: from a problem, this processor and the environment to a printable plan."""
 
 import os
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,8 +15,7 @@ from headwise.problem_rules import NO_RULES
 from headwise.request import distance_buckets
 
 
-@dataclass(frozen=True, eq=False, slots=True, repr=False)
-class Plan:
+class Plan(NamedTuple):
     """How one problem runs; ``print(plan)`` shows it with its reasons.
 
     Attributes:
