@@ -109,7 +109,7 @@ class AttentionCall:
         if whole and self.query.shape[0] == 1:
             return self
         options = dict(self.options)
-        if a != b or "query_offset" in options or z - a != y - b:
+        if self.kind == "self":
             options["query_offset"] = self.offset + a - b
         for name in ("attn_mask", "attn_bias"):
             if options.get(name) is not None:

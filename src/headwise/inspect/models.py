@@ -10,7 +10,7 @@ import importlib.util
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,9 +59,9 @@ class LoadedModel:
     tokenizer: Any
 
 
-def require_frameworks() -> None:
+def require_frameworks(needed: Sequence[str] = ("torch", "transformers")) -> None:
     """Raise CapabilityError, with the command that repairs it, where torch or transformers is missing."""
-    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise CapabilityError(
             "model",

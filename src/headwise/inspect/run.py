@@ -1,29 +1,40 @@
 """The main job from end to end: check, self-test, one listened forward pass, report."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
-from headwise import __version__
 from headwise.errors import HeadwiseError
-from headwise.inspect.heads import head_entries
-from headwise.inspect.labels import label_table, most_telling, out_of_reach
+from headwise.inspect.assemble import assemble
+from headwise.inspect.extras import Extras
 from headwise.inspect.models import require_frameworks
 from headwise.inspect.report import HeadReport
-from headwise.inspect.scorecard import score_table
-from headwise.inspect.scores import TOP_K, Scorer
+from headwise.inspect.scores import Scorer
 
-ROW_BUDGET = 3_000_000  # single weights that a report holds over all rows of all heads
+if TYPE_CHECKING:
+    from headwise.inspect.call import AttentionCall
+    from headwise.inspect.inputs import Inputs
+    from headwise.inspect.places import Places, Words
+    from headwise.inspect.selftest import SelfTest
+
+GREEDY = {"do_sample": False, "num_beams": 1}
 
 
 def inspect_heads(
     model: Any,
     inputs: Any,
-    tokens: Sequence[str] | None = None,
+    tokens: "Words" = None,
     *,
     special: Sequence[int] | None = None,
+    source_tokens: "Words" = None,
+    source_special: Sequence[int] | None = None,
+    sequence: int | None = None,
+    generate: int | Mapping[str, Any] | None = None,
+    compute: str = "torch",
+    pairs: Sequence[Sequence[int]] | None = None,
+    pair_candidates: Sequence[int] | None = None,
+    pairs_both_ways: bool = False,
+    redundancy: bool = True,
+    rollout: Any = None,
     name: str | None = None,
     source: str | None = None,
     text_source: str | None = None,
@@ -31,23 +42,38 @@ def inspect_heads(
     num_threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> HeadReport:
-    """Run one forward pass of a Hugging Face model over one text and score every head.
+    """Run one forward pass of a model over one text and score every head.
 
-    The model computes its own output (with transformers' "sdpa"); headwise listens to query and key of every
-    attention call and computes the statistics from them. No n x n array is made and ``output_attentions`` is
-    never asked for. A self-test on the first 32 tokens comes first; the model is left as it was, also after
-    an exception.
+    The model computes its own output; headwise listens to query and key of every attention call and computes
+    the statistics from them. No n x n array is made where the model makes none, and ``output_attentions`` is
+    never asked for. Encoders, decoders, encoder-decoders and vision models are heard in transformers'
+    attention registry; other models where they call torch's ``scaled_dot_product_attention``, or, one layer
+    at a time, where they compute a softmax in a module named attention. A self-test on the first 32 tokens
+    comes first; the model is left as it was, also after an exception or Ctrl-C.
 
     A head gets a label where its score passes the threshold of the label and is at least five times what
     uniform attention gives; the induction label also needs at least 5 query rows with a possible match. Where
     the text is too short for a label, the report's notes say so.
 
     Args:
-        model: a loaded Hugging Face torch model in evaluation mode: float32 or float64, on the CPU.
-        inputs: token ids, a tensor of shape (n,) or (1, n), or the mapping that the tokenizer returns.
-        tokens: n strings to show; None shows the ids.
-        special: positions of the special tokens, from 0; None or empty: there are none, and that score is
-            missing.
+        model: a torch model in evaluation mode, on the CPU, of any floating type: from transformers, or a
+            module of your own. Half precision is scored in float32, from the model's own query and key.
+        inputs: token ids, a tensor of shape (n,) or (1, n), or the mapping that a tokenizer or processor
+            returns. Padding is cut off. For a module of your own: its argument, a tuple, or a mapping.
+        tokens: n strings to show, or a function from ids to strings; None shows the ids. Of an
+            encoder-decoder model these are the decoder's tokens.
+        special: positions of the special tokens, from 0, padding not counted; None or empty: there are none,
+            and that score is missing.
+        source_tokens, source_special: the same for what an encoder-decoder model reads.
+        sequence: which sequence of a batch; needed where there are several.
+        generate: how many tokens the model shall write, greedily and with its cache, or keywords of
+            ``model.generate``. Their rows are scored too; the last token is never read, so it has none.
+        compute: who computes the model's output: "torch", or "kernel", our kernel in the same pass as the
+            statistics, which is faster.
+        pairs, pair_candidates, pairs_both_ways: gold pairs (query, key), as for ``inspect_qk``; of an
+            encoder-decoder model between its two texts.
+        redundancy: whether to compare all heads with each other.
+        rollout: None; or how many groups of tokens, or the groups as (start, stop).
         name, source: what the report calls the model and says it came from; None: the class and the config's
             path.
         text_source: what the report says the text came from.
@@ -61,41 +87,42 @@ def inspect_heads(
     Raises:
         HeadwiseError: a model in training mode, ids that the model does not have, tokens or special that do
             not fit.
-        CapabilityError: what is not served: padding, several sequences, windows, caches, cross-attention,
-            half precision, another device, an attention that does not go through transformers' registry. The
-            message names it.
+        CapabilityError: what is not served: several sequences and none chosen, another device, dropout,
+            sparse or paged attention, an attention that is heard nowhere. The message names it.
     """
-    require_frameworks()
-    from headwise.inspect.capture import AttentionCall, attached
-    from headwise.inspect.inputs import check_model, forward, one_sequence, without_logits
+    require_frameworks(["torch"])
+    from headwise.inspect.inputs import check_model, take_inputs
+    from headwise.inspect.places import Places
     from headwise.inspect.selftest import self_test
 
     check_model(model)
-    prepared = one_sequence(model, inputs)
-    ids = prepared["input_ids"][0].cpu().numpy().astype(np.int64)
-    shown = _tokens(tokens, ids)
-    positions = _positions(special, len(ids))
-    check = self_test(model, prepared)
-    is_special = np.isin(np.arange(len(ids)), positions)
-    scorer = Scorer(ids, is_special, check.is_causal, num_threads)
-    kept = min(TOP_K, ROW_BUDGET // (len(ids) * check.layers * check.heads))
-    layers: list[dict[str, Any]] = []
-
-    def observe(call: AttentionCall) -> None:
-        scores = scorer.layer(call.query, call.key, scale=call.scale)
-        layers.append({"layer": call.layer, "name": call.name, "heads": head_entries(scores, scorer, kept)})
-        if progress is not None:
-            progress(len(layers), check.layers)
-
-    if progress is not None:
-        progress(0, check.layers)
-    with attached(model, len(ids), observe):
-        forward(model, without_logits(model, prepared))
-    return HeadReport(
-        headwise=__version__,
+    given = take_inputs(model, inputs, sequence)
+    check = self_test(model, given, compute)
+    steps = None
+    if generate is not None:
+        given, steps = _written(model, given, generate, check, compute)
+    places = Places(model, given)
+    for text in given.texts:
+        if text == "source":
+            places.add(text, given, source_tokens, source_special, "source_")
+        else:
+            places.add(text, given, tokens, special)
+    scorer = Scorer(check.all_heads, num_threads)
+    extras = Extras(
+        heads=check.all_heads,
+        pairs=pairs,
+        pair_candidates=pair_candidates,
+        pairs_both_ways=pairs_both_ways,
+        redundancy=redundancy,
+        rollout=rollout,
+    )
+    _attach(extras, scorer, places)
+    _score(model, given, check, compute, steps, places, scorer, progress)
+    return assemble(
+        scorer.entries(),
         model={
             "name": name or type(model).__name__,
-            "source": source if source is not None else str(getattr(model.config, "name_or_path", "")),
+            "source": source if source is not None else _path(model),
             "architecture": type(model).__name__,
             "layers": check.layers,
             "heads": check.heads,
@@ -103,61 +130,92 @@ def inspect_heads(
             "head_dim": check.head_dim,
             "causal": check.is_causal,
         },
-        text={"source": text_source, "n_tokens": len(ids)},
-        tokens=shown,
-        special=positions,
+        text_source=text_source,
         check={
             "tokens": check.tokens,
             "max_abs_difference": check.max_abs_difference,
             "causal_leak": check.causal_leak,
         },
-        scores=score_table(),
-        labels=label_table(scorer.null),
-        layers=layers,
-        telling=most_telling(layers),
-        notes=[*notes, *_notes(kept, positions), *out_of_reach(scorer.null, len(ids))],
+        notes=[*notes, *_notes(model, check, compute)],
+        extras=extras.report(scorer),
     )
 
 
-def _tokens(tokens: Sequence[str] | None, ids: npt.NDArray[np.int64]) -> list[str]:
-    if tokens is None:
-        return [str(token) for token in ids]
-    if isinstance(tokens, str) or len(tokens) != len(ids):
-        received = "one string" if isinstance(tokens, str) else f"{len(tokens)}"
-        raise HeadwiseError(
-            "tokens", f"{len(ids)} strings, one per id", received, "leave tokens out to show the ids"
-        )
-    return [str(token) for token in tokens]
+def _score(
+    model: Any,
+    given: "Inputs",
+    check: "SelfTest",
+    compute: str,
+    steps: "list[AttentionCall] | None",
+    places: "Places",
+    scorer: Scorer,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Score the steps of a model that wrote, or one listened forward pass."""
+    from headwise.inspect.capture import attached
+    from headwise.inspect.inputs import forward, without_logits
+
+    def observe(call: "AttentionCall") -> None:
+        scorer.observe(*places.of(call))
+        if progress is not None:
+            progress(len(scorer.layers), check.layers)
+
+    if progress is not None:
+        progress(0, check.layers)
+    if steps is not None:
+        for call in steps:
+            observe(call)
+        return
+    with attached(model, observe, compute=compute, seams=check.seams):
+        forward(model, without_logits(model, given))
 
 
-def _positions(special: Sequence[int] | None, n: int) -> list[int]:
-    """Sorted positions; a tokenizer's ``special_tokens_mask`` is not taken for them."""
-    if special is None:
-        return []
-    expected, hint = (
-        f"different positions from 0 to {n - 1}",
-        "of a mask: np.flatnonzero(special_tokens_mask)",
-    )
-    given: Any = special
-    found: npt.NDArray[Any] = np.asarray([given] if isinstance(given, str) else given)
-    if found.size == 0:
-        return []
-    if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise HeadwiseError("special", expected, f"{found.dtype} of shape {found.shape}", hint)
-    positions = sorted(found.tolist())
-    if len(set(positions)) < len(positions) or not 0 <= positions[0] <= positions[-1] < n:
-        raise HeadwiseError("special", expected, f"{found.tolist()}"[:80], hint)
-    return positions
+def _written(
+    model: Any, given: "Inputs", generate: int | Mapping[str, Any], check: "SelfTest", compute: str
+) -> "tuple[Inputs, list[AttentionCall]]":
+    """Let the model write; what it read in all steps together, and its calls over all of it."""
+    import torch
+
+    from headwise.inspect.capture import attached
+    from headwise.inspect.inputs import read_by
+    from headwise.inspect.steps import Steps
+
+    if not callable(getattr(model, "generate", None)):
+        hint = "leave generate out: the forward pass reads the whole text"
+        raise HeadwiseError("generate", "None for a model that does not write", repr(generate), hint)
+    wished = dict(generate) if isinstance(generate, Mapping) else {"max_new_tokens": generate}
+    new = wished.get("max_new_tokens", 1)
+    if isinstance(new, bool) or not isinstance(new, int) or new < 1:
+        raise HeadwiseError("generate", "a number of tokens from 1, or keywords", repr(generate)[:60])
+    steps = Steps()
+    with attached(model, steps.observe, compute=compute, seams=check.seams), read_by(model) as read:
+        prompt = {key: value for key, value in given.keywords.items() if key != "use_cache"}
+        with torch.no_grad():
+            model.generate(**prompt, **{**GREEDY, **wished})
+    return given.with_read(read), steps.calls()
 
 
-def _notes(kept: int, special: Sequence[int]) -> list[str]:
+def _attach(extras: Extras, scorer: Scorer, places: "Places") -> None:
+    main, source = places.main(), places.source()
+    if main is not None:
+        extras.attach(scorer, main, source if extras.pairs is not None and source is not None else main)
+    elif extras.pairs is not None:
+        raise HeadwiseError("pairs", "None for a model without token ids", "pairs")
+
+
+def _path(model: Any) -> str:
+    return str(getattr(getattr(model, "config", None), "name_or_path", ""))
+
+
+def _notes(model: Any, check: "SelfTest", compute: str) -> list[str]:
     notes = []
-    if kept == 0:
-        notes.append("The text is so long that the strongest keys of single queries were left out.")
-    elif kept < TOP_K:
+    if check.seams.softmax:
         notes.append(
-            f"The text is long: of each query the {kept} strongest keys were kept instead of {TOP_K}."
+            "The model computes its attention weights itself, so its n x n maps existed, one layer at a time."
         )
-    if not special:
-        notes.append("No special tokens were named, so that score is missing.")
+    if compute == "kernel":
+        notes.append(
+            "Our kernel computed the model's attention; on the first tokens its outputs differ from the "
+            f"model's own by at most {check.max_abs_difference:.2g}."
+        )
     return notes

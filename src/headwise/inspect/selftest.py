@@ -1,19 +1,20 @@
-"""The test at attach time: listening changes no output, and no later token reaches back in a causal model."""
+"""The test at attach time: listening changes no output, and no later token reaches back in a causal layer."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from headwise.errors import CapabilityError
-from headwise.inspect.capture import AttentionCall, attached
-from headwise.inspect.inputs import first_tokens, forward
+from headwise.inspect.capture import AttentionCall, Seams, attached
+from headwise.inspect.inputs import Inputs, forward
+from headwise.inspect.seams import find_seams
 
 PROBE_TOKENS = 32
-OUTPUT_TOLERANCE = (
-    1e-3  # relative to the largest output: a model that ran eager attention differs by rounding
-)
+# Relative to the largest output: a model that ran eager attention differs by rounding.
+OUTPUT_TOLERANCE = {torch.float16: 0.05, torch.bfloat16: 0.2}
+EXACT_TOLERANCE = 1e-3
 LEAK_TOLERANCE = 1e-5  # relative to the largest output of the layer
 
 
@@ -22,13 +23,17 @@ class SelfTest:
     """What the probe of at most 32 tokens found.
 
     Attributes:
+        seams: where the model's attention is heard.
         tokens: length of the probe.
         max_abs_difference: largest |Δ| between the model's outputs with and without the listener.
-        causal_leak: for a causal model, the largest |Δ| of an attention output at an earlier token after the
-            last token was exchanged; None where there is no later token or the model is not causal.
-        layers, heads, kv_heads, head_dim, is_causal: what the attention calls showed.
+        causal_leak: largest |Δ| of an attention output of a causal layer at an earlier token after the last
+            token was exchanged; None where there is no later token or no causal layer.
+        layers, heads, kv_heads, head_dim: of the attention calls; the largest where they differ.
+        all_heads: heads of all layers together.
+        is_causal: True where every layer of self-attention is.
     """
 
+    seams: Seams
     tokens: int
     max_abs_difference: float
     causal_leak: float | None
@@ -36,45 +41,49 @@ class SelfTest:
     heads: int
     kv_heads: int
     head_dim: int
+    all_heads: int
     is_causal: bool
 
 
-def self_test(model: torch.nn.Module, inputs: dict[str, Any]) -> SelfTest:
+def self_test(model: torch.nn.Module, inputs: Inputs, compute: str = "torch") -> SelfTest:
     """Compare the model with and without the listener on the first tokens of the text.
 
     Raises:
-        CapabilityError: the model never calls transformers' attention registry; some layers are causal and
-            some not; its outputs change or are not finite; a later token changes an earlier attention output.
+        CapabilityError: no attention is heard anywhere; the outputs change or are not finite; a later token
+            changes an earlier attention output.
     """
-    n = min(PROBE_TOKENS, inputs["input_ids"].shape[1])
-    probe = first_tokens(inputs, n)
+    probe = inputs.first(PROBE_TOKENS)
     plain = forward(model, probe)
+    seams = find_seams(model, lambda: forward(model, probe))
     calls: list[AttentionCall] = []
-    with attached(model, n, calls.append):
+    with attached(model, calls.append, compute=compute, seams=seams):
         listened = forward(model, probe)
     if not calls:
         raise CapabilityError(
             "model",
-            "a model whose attention goes through transformers' attention registry",
+            "attention by transformers' registry, by torch's scaled_dot_product_attention, or by a softmax "
+            "in a module named attention",
             f"{type(model).__name__}: no attention call seen",
-            "architectures with an attention of their own are not yet served",
+            "headwise.inspect_qk(query, key) takes the arrays themselves",
         )
-    causal = {call.is_causal for call in calls}
-    if len(causal) > 1:
-        kind = type(model).__name__
-        raise CapabilityError("model", "layers that are all causal or all not", f"{kind}, which has both")
     difference = _difference(plain, listened)
-    is_causal = causal.pop()
-    leak = _leak(model, probe, calls) if is_causal and n > 1 else None
+    itself = [call for call in calls if call.kind == "self"]
+    causal = [call for call in itself if call.is_causal and call.output is not None]
+    main = probe.main
+    leak = None
+    if causal and main is not None and main.ids is not None and main.n > 1 and main.real.all():
+        leak = _leak(model, probe, seams, causal)
     return SelfTest(
-        tokens=n,
+        seams=seams,
+        tokens=0 if main is None else main.n,
         max_abs_difference=difference,
         causal_leak=leak,
-        layers=len(calls),
+        layers=len({call.layer for call in calls}),
         heads=max(call.query.shape[1] for call in calls),
         kv_heads=max(call.key.shape[1] for call in calls),
         head_dim=calls[0].query.shape[-1],
-        is_causal=is_causal,
+        all_heads=sum(call.query.shape[1] for call in calls),
+        is_causal=bool(itself) and all(call.is_causal for call in itself),
     )
 
 
@@ -82,7 +91,8 @@ def _difference(plain: Any, listened: Any) -> float:
     pairs = list(zip(_tensors(plain), _tensors(listened), strict=True))
     largest = max((float(before.abs().max()) for before, _ in pairs), default=0.0)
     difference = max((float((before - after).abs().max()) for before, after in pairs), default=0.0)
-    if not difference <= OUTPUT_TOLERANCE * largest:  # written so that NaN is refused too
+    tolerance = max((OUTPUT_TOLERANCE.get(t.dtype, EXACT_TOLERANCE) for t, _ in pairs), default=0.0)
+    if not difference <= tolerance * largest:  # written so that NaN is refused too
         raise CapabilityError(
             "model",
             "outputs that are finite and stay the same while headwise listens",
@@ -92,19 +102,25 @@ def _difference(plain: Any, listened: Any) -> float:
     return difference
 
 
-def _leak(model: torch.nn.Module, probe: dict[str, Any], calls: list[AttentionCall]) -> float:
-    ids = probe["input_ids"]
+def _leak(model: torch.nn.Module, probe: Inputs, seams: Seams, causal: list[AttentionCall]) -> float:
+    main = probe.main
+    assert main is not None
+    ids = probe.keywords[main.argument] if main.argument in probe.keywords else probe.args[0]
     last = ids[0, -1]
     others = ids[0][ids[0] != last]
     changed = ids.clone()
     changed[0, -1] = others[0] if len(others) else (1 if int(last) == 0 else 0)
-    again: list[AttentionCall] = []
-    with attached(model, ids.shape[1], again.append):
-        forward(model, {**probe, "input_ids": changed})
+    if main.argument in probe.keywords:
+        probe = replace(probe, keywords={**probe.keywords, main.argument: changed})
+    else:
+        probe = replace(probe, args=(changed, *probe.args[1:]))
+    again: dict[int, AttentionCall] = {}
+    with attached(model, lambda call: again.update({call.layer: call}), seams=seams):
+        forward(model, probe)
     leak = 0.0
-    for before, after in zip(calls, again, strict=True):
-        earlier = before.output[:, :-1]
-        moved = float((earlier - after.output[:, :-1]).abs().max())
+    for before in causal:
+        earlier = before.output[:, :, :-1]
+        moved = float((earlier - again[before.layer].output[:, :, :-1]).abs().max())
         if not moved <= LEAK_TOLERANCE * float(earlier.abs().max()):
             raise CapabilityError(
                 "model",

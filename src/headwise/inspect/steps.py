@@ -1,0 +1,113 @@
+"""The steps of a model that writes with a cache, put together: every layer as one call over the whole text.
+
+In its first step an attention sees the prompt, in each later one a new token beside the cached keys. The rows
+of all steps together are those of one pass over the whole text, and are scored as such.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from headwise.errors import CapabilityError
+from headwise.inspect.call import AttentionCall
+
+OF_ROWS = ("segment_ids", "attn_mask")  # options that say something else in every step
+
+
+class Steps:
+    """Keeps of each step what is new: its queries and, in self-attention, its own keys and values.
+
+    These are copies, together as large as the model's own cache, which may move or overwrite what it holds.
+    """
+
+    def __init__(self) -> None:
+        self._steps: dict[int, list[AttentionCall]] = {}
+
+    def observe(self, call: AttentionCall) -> None:
+        """Take one step.
+
+        Raises:
+            CapabilityError: a step that does not continue the ones before it.
+        """
+        steps = self._steps.setdefault(call.layer, [])
+        _check(call, steps)
+        n_q = call.query.shape[2]
+        parts: dict[str, Any] = {}
+        if call.kind == "self":
+            new = slice(call.offset, call.offset + n_q)
+            parts["key"] = call.key[:, :, new].clone()
+            if call.value is not None:
+                parts["value"] = call.value[:, :, new].clone()
+            window = _window(call)
+            if window is not None:
+                parts["options"] = {**call.options, "window_size": (window, 0)}
+        elif steps:
+            parts = {"key": steps[0].key, "value": steps[0].value}
+        output = None if call.output is None else call.output.clone()
+        steps.append(replace(call, query=call.query.clone(), output=output, runner=None, **parts))
+
+    def calls(self) -> list[AttentionCall]:
+        """Every layer as one call over all its rows, in order."""
+        return [_joined(self._steps[layer]) for layer in sorted(self._steps)]
+
+
+def _check(call: AttentionCall, steps: list[AttentionCall]) -> None:
+    if not steps:
+        return
+    before, size = tuple(steps[0].query.shape[:2]), tuple(call.query.shape[:2])
+    if before != size:
+        received = f"{call.name}: (batch, heads) {before}, then {size}"
+        raise CapabilityError("generate", "steps of one size", received, "num_beams=1")
+    if call.kind == "cross" and steps[0].key.shape[2] != call.key.shape[2]:
+        received = f"{call.name}: {steps[0].key.shape[2]} keys, then {call.key.shape[2]}"
+        raise CapabilityError("generate", "cross-attention to one sequence", received)
+    if call.kind == "self" and call.offset + call.query.shape[2] > call.first_row + call.query.shape[2]:
+        received = f"{call.name}: a query at {call.offset} after {call.first_row} rows"
+        raise CapabilityError("generate", "steps that go on where the last one ended", received)
+    for name in OF_ROWS:
+        if call.options.get(name) is not None:
+            expected = "a text without padding, whose tokens see all that came before"
+            raise CapabilityError(
+                "generate", expected, f"{call.name} with {name}", "give one unpadded prompt"
+            )
+
+
+def _window(call: AttentionCall) -> int | None:
+    """How many keys before its own a query of this step sees at most; None: all.
+
+    A cache that slides holds no more than the window, and then the step needs no other mask.
+    """
+    n_k, rows = call.key.shape[2], call.first_row + call.query.shape[2]
+    left = call.options.get("window_size", (None, None))[0]
+    slides = n_k - 1 if n_k < rows else None
+    return min((side for side in (left, slides) if side is not None), default=None)
+
+
+def _joined(steps: list[AttentionCall]) -> AttentionCall:
+    first = steps[0]
+    if len(steps) == 1:
+        return first
+    query = torch.cat([step.query for step in steps], dim=2)
+    fields: dict[str, Any] = {"query": query}
+    if all(step.output is not None for step in steps):
+        fields["output"] = torch.cat([step.output for step in steps], dim=2)
+    options = {name: first.options[name] for name in ("scale", "softcap", "sinks") if name in first.options}
+    if first.kind == "self":
+        fields["key"] = torch.cat([step.key for step in steps], dim=2)
+        if first.value is not None:
+            fields["value"] = torch.cat([step.value for step in steps], dim=2)
+        options |= {"is_causal": True, "query_offset": 0}
+        windows = [step.options["window_size"] for step in steps if "window_size" in step.options]
+        if windows:
+            options["window_size"] = min(windows)
+    if first.options.get("attn_bias") is not None:
+        n_k = fields.get("key", first.key).shape[2]
+        options["attn_bias"] = _joined_bias([step.options["attn_bias"] for step in steps], n_k)
+    return replace(first, options=options, **fields)
+
+
+def _joined_bias(parts: list[torch.Tensor], n_k: int) -> torch.Tensor:
+    """(B, H, rows of all steps, n_k); what a step had no keys for is hidden by causality."""
+    wide = [torch.nn.functional.pad(part[..., :n_k], (0, n_k - min(n_k, part.shape[-1]))) for part in parts]
+    return torch.cat(wide, dim=2)
