@@ -13,7 +13,7 @@ from headwise.statistics import Aux
 
 if TYPE_CHECKING:
     from headwise.costs import cost
-    from headwise.inspect import inspect_heads
+    from headwise.inspect import inspect_heads, inspect_qk
     from headwise.trace import explain
     from headwise.weights import AttentionWeights
 
@@ -30,6 +30,7 @@ __all__ = [
     "cost",
     "explain",
     "inspect_heads",
+    "inspect_qk",
     "multi_head_attention",
     "plan",
 ]
@@ -40,6 +41,7 @@ _LAZY = {
     "cost": "headwise.costs",
     "explain": "headwise.trace",
     "inspect_heads": "headwise.inspect",
+    "inspect_qk": "headwise.inspect",
 }
 
 

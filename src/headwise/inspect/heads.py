@@ -1,88 +1,105 @@
-"""The entry of a head in the report: label, scores, links, strongest keys of each row, pooled map."""
+"""The entry of a head in the report: label, scores, profile, links, strongest keys of rows, pooled map."""
 
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from headwise.inspect.labels import INDUCTION, label_of
-from headwise.inspect.scorecard import SCORES
-from headwise.inspect.scores import Floats, Integers, LayerScores, Scorer
+from headwise.inspect.pictures import induction_link, strongest_links
+from headwise.inspect.scorecard import SELF, in_order
+from headwise.inspect.scores import LayerScores
+from headwise.inspect.tally import Mean, Received
 
-N_LINKS = 10  # strongest links kept per head
 DIGITS = 6  # decimals of single weights in a report
-WITH_SHARE = ("duplicate", "induction")  # scores that say in which share of the rows a match was possible
+WITH_SHARE = ("duplicate", "induction", "induction_entry", "induction_without_first")
+BOTH_READINGS = ("previous", "next", "duplicate", "induction")  # also given as a mean over all rows
+HEAVIEST = 8  # keys that are listed by the mass that they receive
+SINK = 0.3  # mean weight above which Gu et al. 2024 call a key a sink
+MOST_SINKS = 8
 
 
-def head_entries(scores: LayerScores, scorer: Scorer, kept: int) -> list[dict[str, Any]]:
-    """The entries of all heads of a layer, as plain data; ``kept`` strongest keys stay per row."""
-    return [_entry(head, scores, scorer, kept) for head in range(len(scores.top_index))]
+def layer_entry(layer: LayerScores) -> dict[str, Any]:
+    """A layer of the report with the entries of all its heads, as plain data."""
+    found, null = layer.tally.scores(), layer.null.scores()
+    keys = in_order({*found, *(score.key for score in SELF if layer.kind == "self")})
+    heads = len(layer.pictures.index)
+    pictured = layer.pictures.map().round(DIGITS)
+    return {
+        "layer": layer.layer,
+        "name": layer.name,
+        "kind": layer.kind,
+        "queries": layer.queries.name,
+        "keys": layer.keys.name,
+        "causal": layer.causal,
+        "heads": [_entry(head, layer, found, null, keys, pictured) for head in range(heads)],
+    }
 
 
-def _entry(head: int, scores: LayerScores, scorer: Scorer, kept: int) -> dict[str, Any]:
-    card = {score.key: _line(score.key, head, scores, scorer) for score in SCORES}
-    index, weight = scores.top_index[head], scores.top_weight[head]
-    rows: dict[str, Any] = {"index": [], "weight": []}
-    if kept:
-        rows = {"index": index[:, :kept].tolist(), "weight": weight[:, :kept].round(DIGITS).tolist()}
-    pooled: dict[str, Any] = {"block": scorer.block, "map": []}
-    if scores.pooled is not None:
-        pooled["map"] = scores.pooled[head].round(DIGITS).tolist()
+def _entry(
+    head: int,
+    layer: LayerScores,
+    found: dict[str, Mean],
+    null: dict[str, Mean],
+    keys: list[str],
+    pictured: Any,
+) -> dict[str, Any]:
+    pictures = layer.pictures
+    card = {key: _line(key, head, found.get(key), null.get(key)) for key in keys}
     label = label_of(card)
-    links = strongest_links(index, weight, scorer.special)
+    evidence = induction_link(pictures, head, layer.queries, layer.keys) if label == INDUCTION else None
+    offsets = None if layer.tally.offsets is None else layer.tally.offsets.profile(head)
+    received = None if layer.tally.received is None else received_entry(layer.tally.received, head)
+    every = len(pictures.queries) == pictures.n_q
     return {
         "head": head,
         "label": label,
         "scores": card,
-        "links": links,
-        "evidence": induction_link(index, weight, scorer.ids) if label == INDUCTION else None,
-        "rows": rows,
-        "pooled": pooled,
+        "offsets": offsets,
+        "received": received,
+        "links": _rounded_links(strongest_links(pictures, head, layer.queries, layer.keys)),
+        "evidence": None if evidence is None else _rounded_links([evidence])[0],
+        "rows": {
+            "queries": None if every else pictures.queries.tolist(),
+            "index": pictures.index[head].tolist(),
+            "weight": pictures.weight[head].round(DIGITS).tolist(),
+        },
+        "pooled": {"block": pictures.block, "map": pictured[head].tolist()},
     }
 
 
-def _line(key: str, head: int, scores: LayerScores, scorer: Scorer) -> dict[str, Any]:
-    mean = scores.means.get(key)
+def _line(key: str, head: int, mean: Mean | None, null: Mean | None) -> dict[str, Any]:
     if mean is None:
-        return {"value": None, "null": None, "share": None, "rows": 0}
-    share = mean.share if key in WITH_SHARE else None
-    return {"value": mean.value(head), "null": scorer.null[key], "share": share, "rows": mean.rows}
+        return {"value": None, "null": None, "share": None, "rows": 0, "all_rows": None}
+    rows = mean.rows[head] if len(mean.rows) > 1 else mean.rows[0]
+    return {
+        "value": mean.value(head),
+        "null": None if null is None else null.value(head),
+        "share": mean.share(head) if key in WITH_SHARE else None,
+        "rows": int(rows),
+        "all_rows": mean.over_all(head) if key in BOTH_READINGS else None,
+    }
 
 
-def strongest_links(
-    top_index: Integers, top_weight: Floats, special: npt.NDArray[np.bool_]
-) -> list[list[Any]]:
-    """The strongest links of one head, [query, key, weight], best first, at most N_LINKS.
+def received_entry(received: Received, head: int) -> dict[str, Any]:
+    """The keys that receive most.
 
-    They are chosen among the k strongest keys of each row. Links from or to a special token, and from a token
-    to itself, are left out where the head has others.
-
-    Args:
-        top_index, top_weight: (n, k) of one head.
-        special: (n,) True at special tokens.
+    ``heaviest``: [key, mass from all queries, mean weight over the queries that see it], by mass.
+    ``sinks``: [key, that mean weight] above SINK; keys that few queries see do not count.
     """
-    query = np.broadcast_to(np.arange(len(top_index))[:, None], top_index.shape)
-    exists = top_index >= 0
-    others = exists & (top_index != query)
-    words = others & ~special[query] & ~special[np.where(exists, top_index, 0)]
-    chosen = next(links for links in (words, others, exists) if links.any())
-    weight, query, key = top_weight[chosen], query[chosen], top_index[chosen]
-    best = np.lexsort((key, query, -weight))[:N_LINKS]
-    return [[int(query[at]), int(key[at]), round(float(weight[at]), DIGITS)] for at in best]
+    total = received.total[head]
+    seen = received.seen[head if len(received.seen) > 1 else 0]
+    mean = np.divide(total, seen, out=np.zeros_like(total), where=seen > 0)
+    heaviest = np.lexsort((np.arange(len(total)), -total))[:HEAVIEST]
+    enough = seen >= max(2.0, 0.1 * float(seen.max(initial=0.0)))
+    sinks = np.flatnonzero(enough & (mean > SINK))
+    sinks = sinks[np.argsort(-mean[sinks], kind="stable")][:MOST_SINKS]
+    return {
+        "heaviest": [
+            [int(k), round(float(total[k]), DIGITS), round(float(mean[k]), DIGITS)] for k in heaviest
+        ],
+        "sinks": [[int(k), round(float(mean[k]), DIGITS)] for k in sinks],
+    }
 
 
-def induction_link(top_index: Integers, top_weight: Floats, ids: Integers) -> list[Any] | None:
-    """The strongest link of one head that counts for induction: its key follows another place of its token.
-
-    It is [query, key, weight], chosen among the k strongest keys of each row; None where none of them counts.
-
-    Args:
-        top_index, top_weight: (n, k) of one head; ids: (n,) token ids.
-    """
-    query = np.broadcast_to(np.arange(len(top_index))[:, None], top_index.shape)
-    before = np.maximum(top_index - 1, 0)
-    counts = (top_index >= 1) & (before != query) & (ids[before] == ids[query])
-    if not counts.any():
-        return None
-    row, column = divmod(int(np.where(counts, top_weight, -1.0).argmax()), top_index.shape[1])
-    return [row, int(top_index[row, column]), round(float(top_weight[row, column]), DIGITS)]
+def _rounded_links(links: list[list[Any]]) -> list[list[Any]]:
+    return [[query, key, round(weight, DIGITS)] for query, key, weight in links]

@@ -93,7 +93,7 @@ def label_of(scores: Scores) -> str:
     """
     best, margin = UNLABELLED, 0.0
     for label in LABELS:
-        if label.score is None or label.threshold is None:
+        if label.score is None or label.threshold is None or label.score not in scores:
             continue
         value, null = scores[label.score]["value"], scores[label.score]["null"]
         if value is None or value < label.threshold:
@@ -118,7 +118,8 @@ def most_telling(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for layer in layers:
         for head in layer["heads"]:
             score = RANKED_BY[head["label"]]
-            value, null = head["scores"][score]["value"], head["scores"][score]["null"]
+            line = head["scores"].get(score, {})
+            value, null = line.get("value"), line.get("null")
             if value is None or null is None:
                 continue
             found.append(

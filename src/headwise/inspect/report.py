@@ -4,13 +4,13 @@ import html
 import json
 import math
 import shutil
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Self
 
 from headwise.errors import HeadwiseError
+from headwise.render.schema import SCHEMA, VERSION, read
 
-SCHEMA = "headwise.report"
-VERSION = 1
 PAGE_BUDGET = 5_000_000
 FRAME_HEIGHT = 860  # pixels of the page inside a notebook: all heads and the chosen one beside them
 
@@ -28,14 +28,24 @@ class HeadReport:
         model: name, source, architecture, layers, heads, kv_heads, head_dim, causal.
         text: source (where the text came from, or None) and n_tokens.
         tokens: n strings to show; special: positions of the special tokens.
+        sequences: every sequence of tokens by name, that of ``tokens`` first; a layer says which one its
+            queries and its keys belong to.
         check: the self-test: tokens, max_abs_difference, causal_leak.
-        scores: what each score is (key, name, unit, meaning, null, higher).
+        scores: what each score is: key, name, unit, group, meaning, over (the denominator), null (what
+            uniform attention gives), higher, source, range.
         labels: the table of thresholds: score, threshold, times_null (times what uniform attention gives),
             rows (query rows that the score must be a mean of) and whether the text is long enough for it.
-        layers: per layer its number, name and heads; per head label, scores, links, evidence (the link of an
-            induction head that counts as such), rows and pooled map.
+        layers: per layer its number, name, kind (self or cross), queries and keys (names of sequences) and
+            heads. Per head: label; scores (value, null, rows, and where there are two readings all_rows);
+            offsets (mass and share of strongest keys at −8 … 8); received (the keys that receive most, and
+            those that are sinks); links; evidence (the link of an induction head that counts as such); rows
+            (the strongest keys of every query, or of those in ``queries``); pooled map.
         telling: the heads that stand out most, best first.
         notes: plain sentences about what was left out.
+        pairs: the gold pairs and the heads that find them; None where none were given.
+        probe: the random-token probe; None where it was not run.
+        redundancy: which heads look alike; None where it was not computed.
+        rollout: attention rollout between groups of tokens; None where it was not asked for.
     """
 
     headwise: str
@@ -43,12 +53,21 @@ class HeadReport:
     text: dict[str, Any]
     tokens: list[str]
     special: list[int]
+    sequences: list[dict[str, Any]]
     check: dict[str, Any]
     scores: list[dict[str, Any]]
     labels: list[dict[str, Any]]
     layers: list[dict[str, Any]]
     telling: list[dict[str, Any]]
     notes: list[str]
+    pairs: dict[str, Any] | None
+    probe: dict[str, Any] | None
+    redundancy: dict[str, Any] | None
+    rollout: dict[str, Any] | None
+
+    def with_fields(self, **changed: Any) -> Self:
+        """The same report with some fields replaced."""
+        return replace(self, **changed)
 
     def to_dict(self) -> dict[str, Any]:
         """A copy as plain data with its schema and version; a number that is not finite is None in it."""
@@ -57,29 +76,13 @@ class HeadReport:
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """The report that ``to_dict`` gave.
+        """The report that ``to_dict`` gave, of this version or an earlier one.
 
         Raises:
-            HeadwiseError: another schema, a newer version, or a field that is missing.
+            HeadwiseError: another schema, a newer version, or a part that is missing or no such part.
         """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = repr(data.get("schema")) if isinstance(data, dict) else type(data).__name__
-            raise HeadwiseError("report", f"a report with schema {SCHEMA!r}", found)
-        version = data.get("version")
-        if not isinstance(version, int) or not 1 <= version <= VERSION:
-            raise HeadwiseError(
-                "report",
-                f"version {VERSION} of {SCHEMA!r}",
-                f"version {version}",
-                "pip install --upgrade headwise",
-            )
-        names = [field.name for field in fields(cls)]
-        missing = [name for name in names if name not in data]
-        if missing:
-            raise HeadwiseError(
-                "report", f"the fields {', '.join(names)}", f"a report without {', '.join(missing)}"
-            )
-        return cls(**{name: data[name] for name in names})
+        content = read(data)
+        return cls(**{field.name: content[field.name] for field in fields(cls)})
 
     def to_json(self) -> str:
         """The report as JSON text. A number that is not finite is written as null."""
@@ -104,6 +107,29 @@ class HeadReport:
 
         return render_html(self.to_dict(), budget)
 
+    def table(self) -> list[dict[str, Any]]:
+        """The score table, one row per head and score: layer, head, kind, label, score, value, null, excess
+        (value − null), rows, share and all_rows."""
+        from headwise.inspect.export import score_rows
+
+        return score_rows(self)
+
+    def to_csv(self) -> str:
+        """The score table as CSV text with a header; missing numbers are empty."""
+        from headwise.inspect.export import to_csv
+
+        return to_csv(self)
+
+    def write_parquet(self, path: str | Path) -> None:
+        """The score table as a Parquet file.
+
+        Raises:
+            CapabilityError: pyarrow is not installed; the message names the command.
+        """
+        from headwise.inspect.export import write_parquet
+
+        write_parquet(self, path)
+
     def _repr_html_(self) -> str:
         """The page in a frame of its own: it can run its script and reach nothing of the notebook."""
         page = html.escape(self.to_html(), quote=True)
@@ -127,6 +153,6 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value

@@ -1,166 +1,195 @@
-"""The scores of every head of a layer, out of the attention statistics of that layer.
+"""Scoring attention calls, one after the other: every head of a layer in one pass of the kernel.
 
-A score is a mean over query rows, in float64. The statistics themselves come from ``headwise.functional``,
-which never makes an n x n array; per layer O(H n k) numbers are held and at once reduced to sums, the k
-strongest keys of each row and a block-pooled map. Definitions: Clark et al. 2019 (entropy), Vig & Belinkov
-2019 (distance), Olsson et al. 2022 (induction), Wang et al. 2022 (duplicate token).
+``Scorer.observe`` takes the calls of a model (or arrays from elsewhere) as they come; steps of the same layer
+are added up. Nothing of the size n_q x n_k is made: per call O(H n_q) numbers are held and at once reduced to
+sums, the strongest keys of some rows and a block-pooled map.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from headwise.functional import attention_statistics
-from headwise.request import AuxRequest
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+from headwise.inspect import samples
+from headwise.inspect.call import AttentionCall
+from headwise.inspect.measures import (
+    Visible,
+    check_finite,
+    class_mass,
+    null_tally,
+    request_for,
+    tally_of,
+    visible_of,
+)
+from headwise.inspect.pictures import Pictures, picture_of
+from headwise.inspect.rows import Rows, plain, sample_starts
+from headwise.inspect.tally import Mean, Tally
+from headwise.inspect.text import Text
+from headwise.statistics import Aux
 
 TOP_K = 6  # strongest keys kept per query row
-MAP_SIDE = 48  # the pooled map has at most so many blocks a side
+ROW_BUDGET = 1_000_000  # single weights that a report holds over all rows of all heads
+KINDS = 8  # kinds of visibility remembered at a time: a model that writes has another one at each step
+
+Watcher = Callable[[AttentionCall, Text, Text, Aux], tuple[Tally, Tally] | None]
 
 
-@dataclass(frozen=True, eq=False)
-class Mean:
-    """A mean over query rows that can be merged: ``total`` (H,) is the sum over ``rows`` rows of ``of``."""
-
-    total: Floats
-    rows: int
-    of: int
-
-    @property
-    def share(self) -> float:
-        """Which share of the query rows entered the mean."""
-        return self.rows / self.of
-
-    def value(self, head: int) -> float | None:
-        """The mean of one head; None where no row entered, or where it is not a finite number."""
-        value = float(self.total[head]) / self.rows if self.rows else float("nan")
-        return value if np.isfinite(value) else None
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class LayerScores:
     """What is kept of one layer.
 
     Attributes:
-        means: score key -> Mean over (H,); a score that does not exist for this text has no entry.
-        top_index, top_weight: (H, n, k), strongest key first; −1 and 0 where a row sees fewer keys.
-        pooled: (H, m, m), mean weight of a block of rows on a block of keys; None where not asked.
+        layer, name, kind: of its calls.
+        queries, keys: the texts that it reads from and to.
+        causal: True where no query sees a key after it.
+        tally, null: sums of the scores, and of uniform attention; null has one head where all see the same.
+        pictures: strongest keys, links and map.
     """
 
-    means: dict[str, Mean]
-    top_index: Integers
-    top_weight: Floats
-    pooled: Floats | None
+    layer: int
+    name: str
+    kind: str
+    queries: Text
+    keys: Text
+    causal: bool
+    tally: Tally
+    null: Tally
+    pictures: Pictures
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Scorer:
-    """Scores layers over one text.
+    """Scores the layers of a model over its text.
 
     Attributes:
-        ids: (n,) token ids.
-        special: (n,) True at special tokens.
-        is_causal: True where query i sees the keys 0 … i.
+        heads: heads of all layers together: a share of ROW_BUDGET belongs to each.
         num_threads: threads of the kernel; None = its own default.
+        watchers: called as ``watch(call, queries, keys, aux)`` after each call: redundancy, rollout and gold
+            pairs listen here. Two tallies that come back are added to the layer's: scores, and those of
+            uniform attention.
+        layers: what was scored so far, by the calls' own layer numbers.
     """
 
-    ids: Integers
-    special: npt.NDArray[np.bool_]
-    is_causal: bool
+    heads: int
     num_threads: int | None = None
+    watchers: list[Watcher] = field(default_factory=list)
+    layers: dict[int, LayerScores] = field(default_factory=dict)
+    _uniform: dict[Any, tuple[Any, Visible, Tally]] = field(default_factory=dict)
 
-    @property
-    def block(self) -> int:
-        """Tokens per side of a block of the pooled map, which has at most MAP_SIDE blocks a side."""
-        return -(-len(self.ids) // MAP_SIDE)
-
-    @cached_property
-    def null(self) -> dict[str, float | None]:
-        """Every score under uniform attention over the visible keys: the statistics of query = key = 0."""
-        zeros = np.zeros((1, 1, len(self.ids), 1))
-        scores = self.layer(zeros, zeros, scale=1.0, top_k=0, pooled=False)
-        return {key: mean.value(0) for key, mean in scores.means.items()}
-
-    def layer(
-        self, query: Any, key: Any, *, scale: float, top_k: int = TOP_K, pooled: bool = True
-    ) -> LayerScores:
-        """The scores of one layer.
+    def observe(self, call: AttentionCall, queries: Text, keys: Text | None = None) -> None:
+        """Score one call over one sequence (B = 1).
 
         Args:
-            query, key: (1, H, n, d_k) and (1, H_kv, n, d_k), of any kind that ``headwise.attention`` takes.
-            scale: the factor on the scores.
-            top_k: strongest keys to keep per row.
-            pooled: whether to keep the pooled map.
+            call: its queries and keys are those of the texts; steps of a model that writes have a
+                ``first_row`` and stand after those before them.
+            queries: the tokens up to the call's last row.
+            keys: those of its keys; None: the queries' own.
+
+        Raises:
+            HeadwiseError: scores that are not finite; whatever ``headwise.attention`` refuses.
         """
-        segments = np.where(self.special, 0, -1)[None] if self.special.any() else None
-        request = AuxRequest(
-            entropy=True,
-            max_weight=True,
-            distance=True,
-            top_k=top_k,
-            sink_mass=1,
-            offsets=(-1, 0, 1),
-            matches=self.ids[None],
-            segments=segments,
-            pooled=self.block if pooled else 0,
+        keys = queries if keys is None else keys
+        n_q = int(call.query.shape[-2])
+        known = self.layers.get(call.layer)
+        block = (
+            max(1, -(-max(call.first_row + n_q, keys.n) // Pictures.SIDE))
+            if known is None
+            else known.pictures.block
         )
-        aux = attention_statistics(
-            query,
-            key,
-            is_causal=self.is_causal,
-            scale=scale,
-            return_aux=request,
-            num_threads=self.num_threads,
-        )
-        heads, n = query.shape[1], query.shape[2]
-        none = np.zeros((heads, n, 0))
-        return LayerScores(
-            means=self._means(aux),
-            top_index=np.asarray(aux.top_k_index)[0] if top_k else none.astype(np.int64),
-            top_weight=_rows(aux.top_k_weight) if top_k else none,
-            pooled=_rows(aux.pooled) if pooled else None,
-        )
+        for piece in _whole_blocks(call, block):
+            self._score(piece, queries, keys, block)
 
-    def _means(self, aux: Any) -> dict[str, Mean]:
-        n = len(self.ids)
-        visible = np.arange(1, n + 1) if self.is_causal else np.full(n, n)
-        every = np.ones(n, dtype=bool)
-        position = np.arange(n)
-        entropy, offsets = _rows(aux.entropy), _rows(aux.offsets)
-        several = visible > 1
-        means = {
-            "entropy": _mean(entropy, every),
-            "entropy_normalized": _mean(entropy / np.log(np.where(several, visible, 2)), several),
-            "max_weight": _mean(_rows(aux.max_weight), every),
-            "distance": _mean(_rows(aux.distance), every),
-            "self": _mean(offsets[..., 1], every),
-            "previous": _mean(offsets[..., 0], position >= 1),
-            "first": _mean(_rows(aux.sink_mass), every),
-            "duplicate": _mean(_rows(aux.duplicate), _possible(aux.duplicate_count)),
-            "induction": _mean(_rows(aux.induction), _possible(aux.induction_count)),
-        }
-        if not self.is_causal:
-            means["next"] = _mean(offsets[..., 2], position < n - 1)
-        if aux.segments is not None:
-            means["special"] = _mean(_rows(aux.segments)[..., 0], every)
-        return means
+    def entries(self) -> list[LayerScores]:
+        """The layers in order."""
+        return [self.layers[number] for number in sorted(self.layers)]
+
+    def _score(self, call: AttentionCall, queries: Text, keys: Text, block: int) -> None:
+        n_q = int(call.query.shape[-2])
+        own = queries.rows(call.first_row, call.first_row + n_q)
+        in_full = TOP_K * n_q * self.heads <= ROW_BUDGET
+        request = request_for(call, own, keys, top_k=TOP_K if in_full else 0, block=block)
+        aux = call.statistics(request, self.num_threads)
+        check_finite(call, aux)
+        rows = Rows(call, *sample_starts(n_q))
+        visible, null = self._uniform_of(call, queries, own, keys)
+        tally = tally_of(call, aux, visible, keys) + _sampled(call, own, keys, rows, aux, visible)
+        if call.value is not None:
+            equal = Rows(call.uniform(), *sample_starts(n_q)).call.options
+            null = null.with_means(
+                samples.uniform_norms(rows, call.value, visible.rows[:, rows.at], dict(equal))
+            )
+        for watch in self.watchers:
+            if (found := watch(call, queries, keys, aux)) is not None:
+                tally, null = tally + found[0], null + found[1]
+        picture = picture_of(call, aux, rows, block, TOP_K, in_full)
+        known = self.layers.get(call.layer)
+        if known is None:
+            self.layers[call.layer] = LayerScores(
+                call.layer, call.name, call.kind, queries, keys, call.is_causal, tally, null, picture
+            )
+            return
+        known.tally, known.null = known.tally + tally, known.null + null
+        known.pictures.append(picture)
+        known.queries, known.keys = queries, keys
+
+    def _uniform_of(self, call: AttentionCall, queries: Text, own: Text, keys: Text) -> tuple[Visible, Tally]:
+        """The visibility and the null of a call; calls of one visibility over one text share them."""
+        n_q = call.query.shape[-2]
+        arrays = [call.options.get(name) for name in ("attn_mask", "attn_bias", "segment_ids")]
+        plainly = [
+            (name, call.options[name])
+            for name in ("is_causal", "query_offset", "window_size")
+            if name in call.options
+        ]
+        kept = (id(queries), id(keys), *map(id, arrays))
+        key = (call.kind, n_q, call.key.shape[-2], call.query.shape[-3], call.first_row, repr(plainly), kept)
+        if key not in self._uniform:
+            uniform = call.uniform()
+            aux = uniform.statistics(request_for(uniform, own, keys, top_k=0, block=0), self.num_threads)
+            visible = visible_of(uniform, aux)
+            rows = Rows(uniform, *sample_starts(n_q))
+            null = null_tally(uniform, aux, visible, keys) + _sampled(uniform, own, keys, rows, aux, visible)
+            if call.kind != "self":
+                none, one = np.zeros(1), np.ones(1)
+                null = null.with_means({"alignment": Mean(none, one, one, one)})
+            if len(self._uniform) >= KINDS:
+                self._uniform.clear()
+            self._uniform[key] = (
+                (queries, keys, arrays),
+                visible,
+                null,
+            )  # held: no id is used again meanwhile
+        return self._uniform[key][1:]
 
 
-def _rows(values: Any) -> Floats:
-    """(1, H, n, …) of any kind -> (H, n, …) in float64."""
-    return np.asarray(values, dtype=np.float64)[0]
+def _sampled(call: AttentionCall, own: Text, keys: Text, rows: Rows, aux: Aux, visible: Visible) -> Tally:
+    """The sums that need a pass of their own; a tally of no rows, to be added to that of the main pass."""
+    lse = np.asarray(aux.lse, np.float64)[0][:, rows.at]
+    of = visible.rows[:, rows.at]
+    alignment = None
+    if call.kind == "self":
+        first = class_mass(aux, keys, "first")[:, rows.at]
+        means = samples.without_first(rows, lse, first, of, call.value)
+        if keys.is_special.any():
+            special = own.is_special[rows.at]
+            means["confidence"] = samples.confidence(rows, lse, keys.is_special, of, special)
+    else:
+        means, alignment = samples.attended_positions(rows, of, (rows.at + call.first_row).astype(np.float64))
+    if call.output is not None:
+        means["output_norm"] = samples.norms(plain(call.output)[0], visible.rows)
+    elif call.value is not None:
+        means["output_norm"] = samples.own_norms(rows, call.value, of)
+    return Tally(np.zeros(len(lse)), means, alignment=alignment)
 
 
-def _mean(values: Floats, rows: npt.NDArray[np.bool_]) -> Mean:
-    return Mean(total=values[:, rows].sum(axis=1), rows=int(rows.sum()), of=len(rows))
-
-
-def _possible(count: Any) -> npt.NDArray[np.bool_]:
-    """Rows with a possible match; the same for every head, since tokens and visibility are."""
-    found: npt.NDArray[np.bool_] = np.asarray(count)[0, 0] > 0
-    return found
+def _whole_blocks(call: AttentionCall, block: int) -> list[AttentionCall]:
+    """The call cut so that no piece starts inside a block of the map and reaches out of it."""
+    n_q = int(call.query.shape[-2])
+    inside = call.first_row % block
+    if inside == 0 or n_q <= block - inside:
+        return [call]
+    cut = block - inside
+    pieces = [call.cut(0, queries=(0, cut)), call.cut(0, queries=(cut, n_q))]
+    pieces[0].first_row, pieces[1].first_row = call.first_row, call.first_row + cut
+    return pieces

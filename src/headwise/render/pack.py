@@ -30,14 +30,14 @@ def fit(report: Report, budget: int, page: Page) -> str:
     `page` turns the data of a page into the page itself, ASCII text. Raises `HeadwiseError`, which names the
     smallest budget that would do, when not even one row of each head fits.
     """
-    n, heads = report["text"]["n_tokens"], len(words.head_table(report))
+    n, heads, held = report["text"]["n_tokens"], len(words.head_table(report)), _rows_held(report)
     row = heads * _row_bytes(report)
     factors = _map_factors(report)
     for factor in factors:
         smallest = page(_data(report, budget, 1, factor))
         spare = budget - len(smallest)
-        rows = min(1 + spare // row, n)
-        if rows == n:
+        rows = min(1 + spare // row, held)
+        if rows == held:
             rows = None
         if spare < 0 or (rows is not None and rows < ENOUGH_ROWS and factor != factors[-1]):
             continue
@@ -45,7 +45,7 @@ def fit(report: Report, budget: int, page: Page) -> str:
             fitted = page(_data(report, budget, rows, factor))
             if len(fitted) <= budget:
                 return fitted
-            rows = (rows or n) - max((len(fitted) - budget) // row, 1)
+            rows = (rows or held) - max((len(fitted) - budget) // row, 1)
         return smallest
     least = math.ceil(len(smallest) / 1000 + 0.1) * 1000  # rounded up: the page names its own budget
     expected = f"at least {least:,} bytes for {words.count(heads, 'head')} on {words.count(n, 'token')}"
@@ -72,17 +72,33 @@ def _keys_per_row(report: Report) -> int:
     return max((len(row) for head in heads for row in head["rows"]["index"][:1]), default=0)
 
 
+def _rows_held(report: Report) -> int:
+    """Rows of the head that has most of them; a report on a long text holds those of some passages."""
+    return max(max(len(head["rows"]["index"]) for head in words.head_table(report).values()), 1)
+
+
 def _index_type(report: Report) -> np.dtype[Any]:
-    return np.dtype("<u2" if report["text"]["n_tokens"] <= MISSING else "<u4")
+    return np.dtype("<u2" if sum(_starts(report)[1]) <= MISSING else "<u4")
+
+
+def _starts(report: Report) -> tuple[dict[str, int], list[int]]:
+    """Where each sequence starts when the page lays them out one after the other, and their lengths."""
+    lengths = [len(sequence["tokens"]) for sequence in report["sequences"]]
+    starts = [sum(lengths[:i]) for i in range(len(lengths))]
+    names = [sequence["name"] for sequence in report["sequences"]]
+    return dict(zip(names, starts, strict=True)), lengths
 
 
 def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[str, Any]:
     """The data of the page: `rows` rows of every head (None: all), maps merged `factor` by `factor`."""
-    n, special = report["text"]["n_tokens"], report.get("special", [])
+    n, starts = report["text"]["n_tokens"], _starts(report)[0]
+    texts = words.texts(report)
+    tokens = [token for shown, _ in texts.values() for token in shown]
+    special = sorted(starts[name] + at for name, (_, where) in texts.items() for at in where)
     labels = {label["key"]: label for label in report["labels"]}
     names = {score["key"]: score["name"] for score in report["scores"]}
     letters = words.letters(report["labels"])
-    table = words.head_table(report)
+    every = [head for layer in report["layers"] for head in layer["heads"]]
     unknown = {"name": "unlabelled", "score": None}
     return {
         "headwise": report["headwise"],
@@ -91,36 +107,74 @@ def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[st
         "caveat": words.CAVEAT,
         "noRule": words.no_rule(report["labels"]),
         "model": dict(report["model"]),
-        "tokens": [words.visible(token) for token in report["tokens"]],
-        "special": list(special),
+        "tokens": tokens,
+        "special": special,
         "scores": [_score(score, n) for score in report["scores"]],
         "labels": [_label(label, names, letters) for label in report["labels"]],
         "layers": {str(layer["layer"]): layer["name"] for layer in report["layers"]},
         "telling": [{key: entry[key] for key in ("layer", "head", "score")} for entry in report["telling"]],
-        "notes": [words.visible(note) for note in report.get("notes", ())],
+        "notes": [words.visible(note) for note in [*report["notes"], *_order(report)]],
         "leftOut": _left_out(report, budget, rows, factor),
         "encoding": {"one": ONE, "missing": MISSING, "indexBytes": _index_type(report).itemsize},
-        "values": {key: _column(list(table.values()), key) for key in names},
+        "values": {key: _column(every, key) for key in names},
         "heads": [
             {
-                "layer": layer,
+                "layer": layer["layer"],
                 "head": head["head"],
                 "label": head["label"],
                 "why": words.rule(labels.get(head["label"], unknown), head, names),
-                "strongest": words.strongest(head, labels.get(head["label"], unknown), special),
-                "links": [[query, key, _short(value)] for query, key, value in head["links"]],
-                **_map(head["pooled"], n, factor),
-                **_rows(head["rows"], set(special), rows, _index_type(report)),
+                **_places(layer, head, labels.get(head["label"], unknown), starts, texts),
+                **_map(head["pooled"], n, factor, starts[layer["queries"]] == starts[layer["keys"]] == 0),
+                **_rows(
+                    head["rows"],
+                    texts[layer["queries"]][1],
+                    texts[layer["keys"]][1],
+                    (starts[layer["queries"]], starts[layer["keys"]]),
+                    rows,
+                    _index_type(report),
+                ),
             }
-            for (layer, _), head in table.items()
+            for layer in report["layers"]
+            for head in layer["heads"]
         ],
+    }
+
+
+def _order(report: Report) -> list[str]:
+    """How the page lays out several sequences."""
+    names = [sequence["name"] for sequence in report["sequences"]]
+    if len(names) < 2:
+        return []
+    return [
+        f"The words of {words.series(names)} stand one after the other here, counted on; heads that look "
+        "from one to another have no map on this page."
+    ]
+
+
+def _places(
+    layer: Mapping[str, Any],
+    head: Mapping[str, Any],
+    label: Mapping[str, Any],
+    starts: Mapping[str, int],
+    texts: Mapping[str, tuple[list[str], set[int]]],
+) -> dict[str, Any]:
+    """Links in places of the page, and how many keys a query may see."""
+    queries, keys = starts[layer["queries"]], starts[layer["keys"]]
+    best = words.strongest(head, label, texts[layer["queries"]][1])
+    return {
+        "strongest": None if best is None else [best[0] + queries, best[1] + keys, best[2]],
+        "links": [[query + queries, key + keys, _short(value)] for query, key, value in head["links"]],
+        "causal": layer["causal"],
+        "firstQuery": queries,
+        "sees": len(texts[layer["keys"]][0]),
     }
 
 
 def _score(score: Mapping[str, Any], n: int) -> dict[str, Any]:
     top, span = words.span(score, n)
     known = {**score, "meaning": words.sentence(score["meaning"]), "null": score["null"].removesuffix(".")}
-    return {**known, "inner": words.inner(score["name"]), "top": top, "range": span}
+    group = words.GROUPS.get(score["group"], "")
+    return {**known, "inner": words.inner(score["name"]), "top": top, "range": span, "group": group}
 
 
 def _label(label: Mapping[str, Any], names: Mapping[str, str], letters: Mapping[str, str]) -> dict[str, Any]:
@@ -143,9 +197,14 @@ def _column(heads: list[dict[str, Any]], key: str) -> dict[str, Any]:
     return column
 
 
-def _map(pooled: Mapping[str, Any], n: int, factor: int) -> dict[str, Any]:
-    """The map of a head, merged `factor` by `factor`: means over query cells, sums over key cells."""
+def _map(pooled: Mapping[str, Any], n: int, factor: int, drawn: bool) -> dict[str, Any]:
+    """The map of a head, merged `factor` by `factor`: means over query cells, sums over key cells.
+
+    Only the maps of the main text are `drawn`: the page has one axis of tokens.
+    """
     block = pooled["block"]
+    if not drawn or not pooled["map"] or len(pooled["map"]) != len(pooled["map"][0]):
+        return {"block": block, "side": 0, "map": ""}
     cells = np.asarray(pooled["map"], dtype=np.float64).reshape(len(pooled["map"]), -1)
     starts = np.arange(0, len(cells), factor)
     queries = np.minimum(block, n - block * np.arange(len(cells)))[:, None] * np.isfinite(cells)
@@ -158,25 +217,37 @@ def _map(pooled: Mapping[str, Any], n: int, factor: int) -> dict[str, Any]:
 
 
 def _rows(
-    part: Mapping[str, Any], special: set[int], rows: int | None, index: np.dtype[Any]
+    part: Mapping[str, Any],
+    special_queries: set[int],
+    special_keys: set[int],
+    starts: tuple[int, int],
+    rows: int | None,
+    index: np.dtype[Any],
 ) -> dict[str, Any]:
-    """The strongest keys of each query: of all queries, or of the `rows` ones with the strongest own links.
+    """The strongest keys of each query: of all that the report holds, or of the `rows` ones with the
+    strongest own links.
 
-    A row is as strong as its largest weight on a token that is neither special nor the query itself.
+    A row is as strong as its largest weight on a token that is neither special nor the query itself. `starts`
+    are the places of the first query and the first key on the page.
     """
-    keys = np.asarray(part["index"], dtype=np.int64).reshape(len(part["index"]), -1)
+    many = len(part["index"])
+    keys = np.asarray(part["index"], dtype=np.int64).reshape(many, -1 if many else 0)
     weights = np.asarray(part["weight"], dtype=np.float64).reshape(keys.shape)
+    every = part["queries"] is None and starts == (0, 0)
+    queries = np.arange(many) if part["queries"] is None else np.asarray(part["queries"], dtype=np.int64)
     data: dict[str, Any] = {"perRow": keys.shape[1]}
-    if rows is not None:
-        queries = np.arange(len(keys))
-        aside = np.isin(keys, list(special)) | (keys == queries[:, None]) | (keys < 0)
+    if rows is not None and rows < many:
+        every = False
+        itself = queries[:, None] if starts[0] == starts[1] else -1
+        aside = np.isin(keys, list(special_keys)) | (keys == itself) | (keys < 0)
         strength = np.where(aside, 0.0, np.nan_to_num(weights)).max(axis=1, initial=0.0)
-        strength[np.isin(queries, list(special))] = -1.0
+        strength[np.isin(queries, list(special_queries))] = -1.0
         kept = np.sort(np.argsort(-strength, kind="stable")[:rows])
-        keys, weights = keys[kept], weights[kept]
-        data["queries"] = _base64(kept.astype(index))
+        keys, weights, queries = keys[kept], weights[kept], queries[kept]
+    if not every or not many:
+        data["queries"] = _base64((queries + starts[0]).astype(index))
     missing = np.iinfo(index).max
-    data["keys"] = _base64(np.where(keys < 0, missing, keys).astype(index))
+    data["keys"] = _base64(np.where(keys < 0, missing, keys + starts[1]).astype(index))
     data["weights"] = _weights(np.where(keys < 0, np.nan, weights))
     return data
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headwise.render import words
+from headwise.render.text_parts import one_head, parts
 from headwise.render.words import Report
 
 _COLUMNS = ("layer", "head", "label", "value", "uniform", "strongest link")
@@ -35,8 +36,21 @@ def render_text(report: Report, width: int | None = None) -> RenderableType:
     return _View(words.checked(report), width)
 
 
+def render_head(report: Report, layer: int, head: int) -> RenderableType:
+    """The whole card of one head: every score beside what uniform attention gives, and what each one is.
+
+    Raises `HeadwiseError` for a dict that is no report, and for a head that it does not have.
+    """
+    return Group(*one_head(words.checked(report), layer, head))
+
+
 def to_text(report: Report, width: int = 80, color: bool = False) -> str:
     """The terminal view as a string, `width` columns wide, with ANSI colours only where asked."""
+    return as_string(render_text(report, width), width, color)
+
+
+def as_string(view: RenderableType, width: int = 80, color: bool = False) -> str:
+    """What rich would print of the view, `width` columns wide."""
     out = io.StringIO()
     console = Console(
         file=out,
@@ -46,7 +60,7 @@ def to_text(report: Report, width: int = 80, color: bool = False) -> str:
         color_system="standard" if color else None,
         legacy_windows=False,
     )
-    console.print(render_text(report, width))
+    console.print(view)
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
 
 
@@ -55,10 +69,10 @@ class _View:
 
     def __init__(self, report: Report, width: int | None) -> None:
         self.report, self.width = report, width
-        self.tokens = [words.visible(token) for token in report["tokens"]]
+        self.texts = words.texts(report)
+        self.layers = {layer["layer"]: layer for layer in report["layers"]}
         self.labels = {label["key"]: label for label in report["labels"]}
         self.scores = {score["key"]: score for score in report["scores"]}
-        self.special = set(report.get("special", ()))
         self.letters = words.letters(report["labels"])
         self.heads = words.head_table(report)
 
@@ -68,6 +82,7 @@ class _View:
         if self.report["telling"]:
             blocks += [Text("Most telling heads", style="bold"), self._telling(width), Text()]
         blocks += [Text("All heads, by label", style="bold"), *self._map(width), self._legend(width), Text()]
+        blocks += parts(self.report)
         blocks += [Text(words.visible(note)) for note in self.report.get("notes", ())]
         yield Group(*blocks, *self._closing())
 
@@ -124,10 +139,12 @@ class _View:
     def _link(self, entry: dict[str, Any], room: int | None = None) -> str:
         """The strongest link of the head, in `room` cells where it is cut (None: in full)."""
         head = self.heads[entry["layer"], entry["head"]]
-        found = words.strongest(head, self._label(entry["label"]), self.special)
+        layer = self.layers[entry["layer"]]
+        (queries, special), (keys, _) = (self.texts[layer[side]] for side in ("queries", "keys"))
+        found = words.strongest(head, self._label(entry["label"]), special)
         if found is None:
             return "\u2013"
-        query, key = self.tokens[found[0]], self.tokens[found[1]]
+        query, key = queries[found[0]], keys[found[1]]
         if room is not None:
             room -= cell_len(words.link("", "", found[2]))
             query = _fit(query, max(room // 2, room - cell_len(key)))

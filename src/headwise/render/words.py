@@ -6,13 +6,12 @@ and the page say the same thing in the same words.
 
 import math
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from headwise.errors import HeadwiseError
+from headwise.render import schema
 
 Report = Mapping[str, Any]
-SCHEMA, VERSION = "headwise.report", 1
 UNLABELLED = "unlabelled"
 CAVEAT = (
     "A weight says where a head looked. It is not proof of what the model used for its answer "
@@ -23,6 +22,16 @@ _ABOUT_SPECIAL = ("special", "first")  # scores of labels that are about tokens 
 _WEAK = 0.1  # a link between two words below it tells less than a stronger one of another kind
 _PRONOUNS = frozenset({"he", "her", "him", "his", "it", "its", "she", "their", "them", "they", "who"})
 _ORIGINS = {"built-in example": " of the built-in example", "command line": " from the command line"}
+GROUPS = {
+    "spread": "How widely it looks",
+    "position": "Where it looks",
+    "sinks": "What it rests on",
+    "content": "What it matches",
+    "values": "What it writes",
+    "cross": "Where it looks in the other sequence",
+    "pairs": "Gold pairs",
+    "classes": "Your own classes",
+}  # headings of the score card
 LINKS_LEAVE_OUT = (
     "Links leave out special tokens and the token itself where others exist, "
     "except for heads that rest on those."
@@ -30,16 +39,8 @@ LINKS_LEAVE_OUT = (
 
 
 def checked(report: Report) -> Report:
-    """The report itself, or `HeadwiseError` when it is none that this release can draw."""
-    known = isinstance(report, Mapping)
-    found = report.get("schema") if known else type(report).__name__
-    if not known or found != SCHEMA:
-        hint = "pass HeadReport.to_dict()"
-        raise HeadwiseError("report", f"a dict with schema {SCHEMA!r}", repr(found), hint)
-    if report.get("version") != VERSION:
-        hint = "make the report again with this headwise"
-        raise HeadwiseError("report", f"version {VERSION}", f"version {report.get('version')!r}", hint)
-    return report
+    """The report as one of this version, or `HeadwiseError` when it is none that this release can draw."""
+    return schema.read(report)
 
 
 def visible(token: str) -> str:
@@ -113,11 +114,18 @@ def _largest(
 
     `itself` says whether a weight of a token on itself counts.
     """
-    rows = zip(head["rows"]["index"], head["rows"]["weight"], strict=True)
-    ends = [(q, keys[0], weights[0]) for q, (keys, weights) in enumerate(rows) if keys]
+    ends = [(q, keys[0], weights[0]) for q, keys, weights in kept_rows(head) if keys]
     ends = [end for end in ends if end[1] != -1 and (itself or end[1] != end[0])]
     ends = [end for end in ends if end[0] not in special] or ends
     return max(ends, key=lambda end: end[2], default=None)
+
+
+def kept_rows(head: Mapping[str, Any]) -> Iterator[tuple[int, list[int], list[float]]]:
+    """(query, its strongest keys, their weights) of every row that the report holds."""
+    rows = head["rows"]
+    queries = rows.get("queries")
+    queries = range(len(rows["index"])) if queries is None else queries
+    return zip(queries, rows["index"], rows["weight"], strict=False)
 
 
 def pronoun_link(report: Report) -> tuple[int, int, int, int] | None:
@@ -127,15 +135,18 @@ def pronoun_link(report: Report) -> tuple[int, int, int, int] | None:
     label already says where a head looks.
     """
     special = set(report.get("special", ()))
-    pronouns = [q for q, token in enumerate(report["tokens"]) if token.lower() in _PRONOUNS]
+    pronouns = {q for q, token in enumerate(report["tokens"]) if token.lower() in _PRONOUNS}
     layer = report["layers"][-1]
+    main = report["sequences"][0]["name"] if report.get("sequences") else None
+    if layer.get("queries", main) != main or layer.get("keys", main) != main:
+        return None
     found = [
         (weight, layer["layer"], head["head"], query, key)
         for head in layer["heads"]
         if head["label"] == UNLABELLED
-        for query in pronouns
-        if query < len(head["rows"]["index"])
-        for key, weight in zip(head["rows"]["index"][query], head["rows"]["weight"][query], strict=True)
+        for query, keys, weights in kept_rows(head)
+        if query in pronouns
+        for key, weight in zip(keys, weights, strict=True)
         if 0 <= key < query and key not in special
     ]
     return max(found, key=lambda link: link[0])[1:] if found else None
@@ -211,12 +222,23 @@ def in_rows(cell: Mapping[str, Any], n_tokens: int) -> str:
 
 def span(score: Mapping[str, Any], n_tokens: int) -> tuple[float, str]:
     """The largest value that the score can take on `n_tokens` tokens, and its range in words."""
+    if score.get("range") is not None:
+        low, high = score["range"]
+        return (1.0 if high is None else high), (
+            f"{low:g} and more" if high is None else f"{_plus(low)} to {high:g}"
+        )
+    if score["unit"] == "keys":
+        return float(max(n_tokens, 1)), f"1 to {count(max(n_tokens, 1), 'key')}"
     if score["unit"] == "nats":
         top = math.log(max(n_tokens, 1))
         return top, f"0 to {number(top)} nats (ln {n_tokens})"
     if score["unit"] == "tokens":
         return float(max(n_tokens - 1, 0)), f"0 to {count(max(n_tokens - 1, 0), 'token')}"
     return 1.0, "0 to 1"
+
+
+def _plus(value: float | None) -> str:
+    return "\u2212\u221e" if value is None else f"{value:g}".replace("-", "\u2212")
 
 
 def self_test(check: Mapping[str, Any] | None) -> str:
@@ -246,6 +268,14 @@ def subject(report: Report) -> str:
 def count(how_many: int, noun: str) -> str:
     """``1 token``, ``2,000 tokens``."""
     return f"{how_many:,} {noun}" if how_many == 1 else f"{how_many:,} {noun}s"
+
+
+def texts(report: Report) -> dict[str, tuple[list[str], set[int]]]:
+    """Name of a sequence -> its tokens as they can be shown, and its special positions."""
+    return {
+        sequence["name"]: ([visible(token) for token in sequence["tokens"]], set(sequence["special"]))
+        for sequence in report["sequences"]
+    }
 
 
 def head_table(report: Report) -> dict[tuple[int, int], dict[str, Any]]:

@@ -11,7 +11,21 @@ function drawTitle() {
 }
 
 function drawScores() {
-  $("scores").replaceChildren(...scores.map((score) => scoreRow(score)));
+  // A part of the card of which this head has no number at all is not shown.
+  const known = new Set(scores.filter(({ key }) => valueOf(state.at, key) !== null).map(({ group }) => group));
+  const rows = [];
+  let last = "";
+  for (const score of scores) {
+    if (score.group && !known.has(score.group)) continue;
+    if (score.group !== last) rows.push(groupRow(score.group));
+    last = score.group;
+    rows.push(scoreRow(score));
+  }
+  $("scores").replaceChildren(...rows);
+}
+
+function groupRow(name) {
+  return make("tr", { class: "group" }, make("th", { scope: "rowgroup", colspan: 4 }, name));
 }
 
 function scoreRow({ key, name, meaning, unit, top }) {
@@ -237,7 +251,8 @@ function linkWords([query, key, weight], one) {
 
 function restWords(row) {
   if (!row.length) return "This token sees no other token.";
-  const others = (report.model.causal ? state.token + 1 : n) - row.length;
+  const { causal, firstQuery, sees } = heads[state.at];
+  const others = (causal ? state.token - firstQuery + 1 : sees) - row.length;
   const rest = row.reduce((left, [, weight]) => left - weight, 1);
   return others > 0 ? `The other ${count(others, "token")} share ${weightWords(Math.max(0, rest))}.` : "";
 }
@@ -266,6 +281,8 @@ let room = 0; // width for the map; watched, so that a draw need not ask for the
 
 function drawMap() {
   const { block, side, layer, head } = heads[state.at];
+  canvas.closest(".card").hidden = side === 0; // a head that looks from one text to another has no map here
+  if (side === 0) return;
   const cells = mapOf(state.at);
   const top = cells.reduce((most, value) => (value > most ? value : most), 0) || 1;
   const ratio = devicePixelRatio || 1;

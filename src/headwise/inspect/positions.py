@@ -1,0 +1,39 @@
+"""Positions that a user names: special tokens, classes of tokens, candidates."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headwise.errors import HeadwiseError
+
+
+def positions(argument: str, given: Any, n: int) -> list[int]:
+    """Different positions from 0 to n − 1, sorted; a mask (``special_tokens_mask``) is not taken for them.
+
+    Raises:
+        HeadwiseError: anything else; the message names ``argument``.
+    """
+    if given is None:
+        return []
+    hint = "of a mask: np.flatnonzero(mask)"
+    expected = f"different positions from 0 to {n - 1}"
+    try:
+        found: npt.NDArray[Any] = np.asarray([given] if isinstance(given, str) else given)
+    except (TypeError, ValueError):
+        raise HeadwiseError(argument, expected, f"{type(given).__name__}", hint) from None
+    if found.size == 0:
+        return []
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise HeadwiseError(argument, expected, f"{found.dtype} of shape {found.shape}", hint)
+    at = sorted(found.tolist())
+    if len(set(at)) < len(at) or not 0 <= at[0] <= at[-1] < n:
+        raise HeadwiseError(argument, expected, f"{found.tolist()}"[:80], hint)
+    return at
+
+
+def booleans_at(argument: str, given: Any, n: int) -> npt.NDArray[np.bool_]:
+    """(n,) True at the positions."""
+    where = np.zeros(n, bool)
+    where[positions(argument, given, n)] = True
+    return where

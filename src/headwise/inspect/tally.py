@@ -1,0 +1,212 @@
+"""Sums over query rows that can be added: two texts, or the steps of a model that writes, make one mean.
+
+Every class here holds one number per head (axis 0) and has ``+``. Nothing is a mean before it is asked for.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+NEAR = 8  # offsets −8 … 8 are told apart one by one
+OFFSETS = tuple(range(-NEAR, NEAR + 1))
+HEAVY = 0.05  # share of the tokens that are called heavy hitters
+
+
+@dataclass(frozen=True, eq=False)
+class Mean:
+    """``total / weight`` of each head, over ``rows`` query rows of the ``of`` that see a key; all (H,)."""
+
+    total: Floats
+    weight: Floats
+    rows: Floats
+    of: Floats
+
+    def __add__(self, other: "Mean") -> "Mean":
+        return Mean(
+            self.total + other.total, self.weight + other.weight, self.rows + other.rows, self.of + other.of
+        )
+
+    def value(self, head: int) -> float | None:
+        """The mean of one head (a single null stands for all); None without a row, or where not finite."""
+        total, weight = (float(_of(part, head)) for part in (self.total, self.weight))
+        return _finite(total / weight) if weight else None
+
+    def share(self, head: int) -> float | None:
+        """Which share of the query rows entered the mean."""
+        of = float(_of(self.of, head))
+        return float(_of(self.rows, head)) / of if of else None
+
+    def over_all(self, head: int) -> float | None:
+        """The other reading: the total over all rows that see a key, not only those with a possible match."""
+        of = float(_of(self.of, head))
+        return _finite(float(_of(self.total, head)) / of) if of else None
+
+
+def mean_over(values: Floats, rows: Booleans, of: Booleans) -> Mean:
+    """The mean of values (H, n) over some rows; ``rows`` and ``of`` are (1, n) or (H, n)."""
+    entered = rows & of
+    count = entered.sum(axis=1, dtype=np.float64)
+    return Mean(np.where(entered, values, 0.0).sum(axis=1), count, count, of.sum(axis=1, dtype=np.float64))
+
+
+def ratio_over(values: Floats, weights: Floats, rows: Booleans, of: Booleans) -> Mean:
+    """Σ values / Σ weights over some rows, all (H, n) or (1, n)."""
+    entered = rows & of
+    return Mean(
+        np.where(entered, values, 0.0).sum(axis=1),
+        np.where(entered, weights, 0.0).sum(axis=1),
+        entered.sum(axis=1, dtype=np.float64),
+        of.sum(axis=1, dtype=np.float64),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Offsets:
+    """Mass and strongest keys at each of OFFSETS: ``mass``, ``hits`` and ``rows`` (that see that key) are
+    (H, 17), ``of`` (H,)."""
+
+    mass: Floats
+    hits: Floats
+    rows: Floats
+    of: Floats
+
+    def __add__(self, other: "Offsets") -> "Offsets":
+        return Offsets(
+            self.mass + other.mass, self.hits + other.hits, self.rows + other.rows, self.of + other.of
+        )
+
+    def best_rate(self) -> Mean:
+        """How often the strongest key stands at the offset where it stands most often."""
+        return Mean(self.hits.max(axis=1), self.of, self.of, self.of)
+
+    def profile(self, head: int) -> dict[str, Any]:
+        """Per offset the mean mass over the rows that see that key, and the share of all rows whose
+        strongest key stands there."""
+        rows, of = _of(self.rows, head), float(_of(self.of, head))
+        mass = [_finite(float(m) / float(r)) if r else None for m, r in zip(self.mass[head], rows, strict=True)]
+        hits = [float(hit) / of if of else None for hit in self.hits[head]]
+        return {"at": list(OFFSETS), "mass": mass, "argmax": hits}
+
+
+@dataclass(frozen=True, eq=False)
+class Bands:
+    """Mass by distance alone: per band of offsets the mass (H, bands) and the number of pairs; Σ w² (H,)."""
+
+    mass: Floats
+    pairs: Floats
+    squares: Floats
+
+    def __add__(self, other: "Bands") -> "Bands":
+        width = max(self.mass.shape[1], other.mass.shape[1])
+        return Bands(
+            _wide(self.mass, width) + _wide(other.mass, width),
+            _wide(self.pairs, width) + _wide(other.pairs, width),
+            self.squares + other.squares,
+        )
+
+    def share(self, of: Floats) -> Mean:
+        """Σ over bands of pairs · (mean weight)², as a share of Σ w²."""
+        explained = np.divide(self.mass**2, self.pairs, out=np.zeros_like(self.mass), where=self.pairs > 0)
+        return Mean(explained.sum(axis=1), self.squares, of, of)
+
+
+@dataclass(frozen=True, eq=False)
+class Received:
+    """What each key receives: ``total`` (H, n_k), and how many rows see it, ``seen`` (H, n_k)."""
+
+    total: Floats
+    seen: Floats
+
+    def __add__(self, other: "Received") -> "Received":
+        width = max(self.total.shape[1], other.total.shape[1])
+        return Received(
+            _wide(self.total, width) + _wide(other.total, width),
+            _wide(self.seen, width) + _wide(other.seen, width),
+        )
+
+    def heaviest(self, of: Floats, share: float) -> Mean:
+        """The share of all mass that the heaviest keys receive: that share of the keys, at least one."""
+        keys = max(1, round(share * self.total.shape[1]))
+        heaviest = np.partition(self.total, -keys, axis=1)[:, -keys:].sum(axis=1)
+        return Mean(heaviest, self.total.sum(axis=1), of, of)
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """Moments of the place of a query and the position that it attends to: ``sums`` (H, 6) holds
+    n, Σ x, Σ y, Σ x², Σ y², Σ xy."""
+
+    sums: Floats
+
+    def __add__(self, other: "Alignment") -> "Alignment":
+        return Alignment(self.sums + other.sums)
+
+    def correlation(self) -> Mean:
+        """Pearson's correlation; without a spread of either it does not exist."""
+        n, x, y, xx, yy, xy = self.sums.T
+        both = np.maximum(n * xx - x * x, 0.0) * np.maximum(n * yy - y * y, 0.0)
+        exists = (n >= 2) & (both > 0) & (n * yy - y * y > 1e-12 * n * yy)
+        weight = np.where(exists, np.sqrt(both), 0.0)
+        return Mean(np.where(exists, n * xy - x * y, 0.0), weight, n, n)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Everything that is summed of one layer; a part that does not apply is missing or None."""
+
+    of: Floats
+    means: dict[str, Mean] = field(default_factory=dict)
+    offsets: Offsets | None = None
+    bands: Bands | None = None
+    received: Received | None = None
+    alignment: Alignment | None = None
+
+    def __add__(self, other: "Tally") -> "Tally":
+        keys = dict.fromkeys([*self.means, *other.means])
+        return Tally(
+            self.of + other.of,
+            {key: _sum(self.means.get(key), other.means.get(key)) for key in keys},
+            _sum(self.offsets, other.offsets),
+            _sum(self.bands, other.bands),
+            _sum(self.received, other.received),
+            _sum(self.alignment, other.alignment),
+        )
+
+    def scores(self) -> dict[str, Mean]:
+        """Score key -> Mean, also of those that are no sum over rows. What ``means`` has already stays."""
+        found: dict[str, Mean] = {}
+        if self.offsets is not None:
+            found["positional_argmax"] = self.offsets.best_rate()
+        if self.bands is not None:
+            found["positional_share"] = self.bands.share(self.of)
+        if self.received is not None:
+            found["heaviest_key"] = self.received.heaviest(self.of, 0.0)
+            found["heavy_hitters"] = self.received.heaviest(self.of, HEAVY)
+        if self.alignment is not None:
+            found["alignment"] = self.alignment.correlation()
+        return found | self.means
+
+    def with_means(self, means: dict[str, Mean]) -> Self:
+        return replace(self, means=self.means | means)
+
+
+def _sum(one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else one + other
+
+
+def _of(part: Floats, head: int) -> Any:
+    return part[head] if len(part) > 1 else part[0]
+
+
+def _wide(part: Floats, width: int) -> Floats:
+    return np.pad(part, ((0, 0), (0, width - part.shape[1])))
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
