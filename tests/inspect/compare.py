@@ -1,53 +1,89 @@
 """Comparing the entry of a head in a report with its dense weights. Every comparison asserts."""
 
-import math
+import numpy as np
 
-from .dense import pooled_of, scores_of, uniform
+from .dense import NEAR, Scene, card_of, null_of, pooled_of
 
-RELATIVE = {"entropy", "distance"}  # nats and tokens; the other scores are masses and shares
+RELATIVE = {"entropy", "renyi2", "effective_keys", "distance", "distance_without_first", "expected_key",
+            "key_spread", "output_norm"}  # nats, keys, tokens, norms; the other scores are masses and shares  # fmt: skip
 
 
-def assert_head(head, weights, ids, special, is_causal, tolerance, floor=1e-12):
-    """Scores, null values, strongest keys, links and map of ``head`` against ``weights`` (n, n).
+def assert_head(head, weights, ids, special, is_causal, tolerance, floor=1e-12, values=None):
+    """Scores, null values, strongest keys, links and map of ``head`` of plain self-attention against
+    ``weights`` (n, n)."""
+    visible = np.tri(len(weights), dtype=bool) if is_causal else np.ones(weights.shape, bool)
+    scene = Scene(visible, np.asarray(ids), special=list(special), is_causal=is_causal, values=values)
+    assert_scene(head, weights, scene, tolerance, floor)
 
-    ``tolerance`` is absolute for masses and shares, relative for nats and tokens, where an absolute error of
-    ``floor`` is allowed too.
+
+def assert_scene(head, weights, scene, tolerance, floor=1e-12, null_tolerance=1e-9):
+    """All of ``head`` against its dense weights (n_q, n_k).
+
+    ``tolerance`` is absolute for masses and shares, relative for nats, keys, tokens and norms, where an
+    absolute error of ``floor`` is allowed too. Without values in the scene, norms are not compared.
     """
-    n = len(weights)
-    expected = scores_of(weights, ids, special, is_causal)
-    nulls = scores_of(uniform(n, is_causal), ids, special, is_causal)
-    assert list(head["scores"]) == list(expected)
-    for key, (value, share) in expected.items():
-        line = head["scores"][key]
+    expected, nulls = card_of(weights, scene), null_of(scene)
+    found = {key: line for key, line in head["scores"].items() if not key.startswith("pair_")}
+    if scene.values is None:
+        found = {key: line for key, line in found.items() if key not in ("output_norm", "first_by_norm")}
+    assert set(found) == set(expected)
+    for key, (value, over_all) in expected.items():
+        line = found[key]
         assert_close(line["value"], value, key, tolerance, floor)
-        assert_close(line["null"], nulls[key][0], key, 1e-12, 1e-12)
-        share = share if value is not None or key in ("duplicate", "induction") else None
-        assert line["share"] == share or math.isclose(line["share"], share, abs_tol=1e-12), key
-    assert_rows(head["rows"], weights, is_causal, tolerance)
+        norms = key in ("output_norm", "first_by_norm")
+        assert_close(line["null"], nulls[key] if value is not None else line["null"], f"{key} of uniform",
+                     1e-5 if norms else null_tolerance, 1e-6 if norms else 1e-9)  # fmt: skip
+        assert_close(line["all_rows"], over_all, key, tolerance, floor)
+    assert_rows(head["rows"], weights, scene.visible, tolerance)
     for query, key, weight in head["links"]:
         assert abs(weights[query, key] - weight) <= tolerance + 5e-7
     block = head["pooled"]["block"]
-    for row, dense in zip(head["pooled"]["map"], pooled_of(weights, block), strict=True):
-        for cell, mass in zip(row, dense, strict=True):
-            assert abs(cell - mass) <= tolerance + 5e-7
+    if scene.visible.any(axis=1).all():
+        for row, dense in zip(head["pooled"]["map"], pooled_of(weights, block), strict=True):
+            for cell, mass in zip(row, dense, strict=True):
+                assert abs(cell - mass) <= tolerance + 5e-7
+    total = weights.sum(axis=0)
+    for key, mass, average in head["received"]["heaviest"]:
+        assert abs(total[key] - mass) <= tolerance * len(weights) + 1e-6
+        seen = max(scene.visible[:, key].sum(), 1)
+        assert abs(total[key] / seen - average) <= tolerance + 1e-6
+    assert head["received"]["heaviest"][0][1] >= total.max() - tolerance * len(weights) - 1e-6
+    if scene.offset is not None:
+        assert_profile(head["offsets"], weights, scene, tolerance)
+
+
+def assert_profile(offsets, weights, scene, tolerance):
+    """The mean mass at each offset, and how often the strongest key stands there."""
+    rows = np.flatnonzero(scene.visible.any(axis=1))
+    strongest = weights.argmax(axis=1)
+    assert offsets["at"] == list(range(-NEAR, NEAR + 1))
+    for o, mass, hits in zip(offsets["at"], offsets["mass"], offsets["argmax"], strict=True):
+        there = [(i, i + scene.offset + o) for i in rows]
+        seen = [(i, j) for i, j in there if 0 <= j < weights.shape[1] and scene.visible[i, j]]
+        assert_close(mass, np.mean([weights[i, j] for i, j in seen]) if seen else None, o, tolerance, 1e-9)
+        assert_close(hits, np.mean([strongest[i] == j for i, j in there]), o, 1e-9, 1e-9)
 
 
 def assert_close(value, expected, key, tolerance, floor):
     if expected is None:
         assert value is None, key
         return
-    allowed = tolerance * abs(expected) if key in RELATIVE else tolerance
+    assert value is not None, key
+    relative = key.removesuffix(" of uniform") in RELATIVE if isinstance(key, str) else False
+    allowed = tolerance * abs(expected) if relative else tolerance
     assert abs(value - expected) <= max(allowed, floor), (key, value, expected)
 
 
-def assert_rows(rows, weights, is_causal, tolerance):
+def assert_rows(rows, weights, visible, tolerance):
     """The kept keys of each row are the strongest, up to ties, and none is there twice."""
-    n, k = len(weights), len(rows["index"][0])
-    assert len(rows["index"]) == len(rows["weight"]) == n
-    for i, (keys, kept) in enumerate(zip(rows["index"], rows["weight"], strict=True)):
-        exist = min(k, i + 1 if is_causal else n)
-        assert keys[exist:] == [-1] * (k - exist)
-        assert kept[exist:] == [0] * (k - exist)
+    if isinstance(visible, bool):  # is_causal
+        visible = np.tri(len(weights), dtype=bool) if visible else np.ones(weights.shape, bool)
+    queries = range(len(weights)) if rows["queries"] is None else rows["queries"]
+    assert len(rows["index"]) == len(rows["weight"]) == len(queries)
+    for i, keys, kept in zip(queries, rows["index"], rows["weight"], strict=True):
+        exist = min(len(keys), int(visible[i].sum()))
+        assert keys[exist:] == [-1] * (len(keys) - exist)
+        assert kept[exist:] == [0] * (len(keys) - exist)
         assert len(set(keys[:exist])) == exist
         strongest = sorted(weights[i], reverse=True)
         for rank in range(exist):

@@ -5,6 +5,7 @@ import html
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ from headwise.errors import HeadwiseError
 from headwise.inspect import HeadReport, inspect_heads
 
 from .conftest import N_TOKENS
+
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @pytest.fixture
@@ -28,15 +31,17 @@ def test_json_both_ways(report):
 def test_dict_both_ways(report):
     data = report.to_dict()
     assert HeadReport.from_dict(data) == report
-    assert (data["schema"], data["version"]) == ("headwise.report", 1)
+    assert (data["schema"], data["version"]) == ("headwise.report", 2)
     data["layers"][0]["heads"].clear()
     assert len(report.layers[0]["heads"]) == 6  # the dict is a copy
 
 
 def test_the_fields_of_a_head(report):
     head = report.to_dict()["layers"][0]["heads"][0]
-    assert list(head) == ["head", "label", "scores", "links", "evidence", "rows", "pooled"]
-    assert list(head["scores"]["duplicate"]) == ["value", "null", "share", "rows"]
+    assert list(head) == [
+        "head", "label", "scores", "offsets", "received", "links", "evidence", "rows", "pooled",
+    ]  # fmt: skip
+    assert list(head["scores"]["duplicate"]) == ["value", "null", "share", "rows", "all_rows"]
     assert [len(row) for row in head["rows"]["index"]] == [6] * N_TOKENS
     assert head["pooled"]["block"] == 1 and len(head["pooled"]["map"]) == N_TOKENS
 
@@ -69,13 +74,10 @@ def test_a_report_is_frozen(report):
 def test_what_is_no_report_is_refused(report):
     data = report.to_dict()
     for given, message in [
-        ({**data, "schema": "other"}, r"expected a report with schema 'headwise\.report'; received 'other'"),
+        ({**data, "schema": "other"}, r"expected a dict with schema 'headwise\.report'; received 'other'"),
         ({}, "received None"),
-        ([], "received list"),
-        (
-            {**data, "version": 2},
-            r"expected version 1 of .*; received version 2\. Hint: pip install --upgrade",
-        ),
+        ([], "received 'list'"),
+        ({**data, "version": 3}, r"expected version 1 to 2; received version 3\. Hint: pip install --upgrade"),
         ({**data, "version": None}, "received version None"),
         ({**data, "version": 0}, "received version 0"),
         ({key: value for key, value in data.items() if key != "layers"}, "received a report without layers"),
@@ -84,6 +86,22 @@ def test_what_is_no_report_is_refused(report):
             HeadReport.from_dict(given)
     with pytest.raises(HeadwiseError, match="expected JSON text; received what is not JSON text"):
         HeadReport.from_json("{")
+
+
+def test_a_report_of_the_first_release_is_still_read():
+    text = (GOLDEN / "report_version_1.json").read_text(encoding="utf-8")
+    report = HeadReport.from_json(text)
+    data = report.to_dict()
+    assert json.loads(text)["version"] == 1 and data["version"] == 2
+    assert HeadReport.from_dict(data) == report
+    assert data["sequences"] == [{"name": "text", "tokens": data["tokens"], "special": [0, 5]}]
+    head = report.layers[1]["heads"][1]
+    before = json.loads(text)["layers"][1]["heads"][1]
+    for key, line in before["scores"].items():
+        assert head["scores"][key] == {**line, "all_rows": None}
+    assert (head["offsets"], head["received"], head["rows"]["queries"]) == (None, None, None)
+    assert "tiny: 2 layers" in str(report) and "so" in report.to_html()
+    assert len(report.table()) == 4 * 11 and "previous" in report.to_csv()
 
 
 def test_fields_of_a_later_release_are_passed_over(report):

@@ -215,7 +215,7 @@ def test_a_rule_about_rows() -> None:
     [
         ([], "report: expected a dict with schema 'headwise.report'; received 'list'."),
         ({}, "report: expected a dict with schema 'headwise.report'; received None."),
-        ({"schema": "headwise.report", "version": 2}, "report: expected version 1; received version 2."),
+        ({"schema": "headwise.report", "version": 3}, "report: expected version 1 to 2; received version 3."),
     ],
 )
 def test_what_is_no_report_is_refused(report: object, message: str) -> None:

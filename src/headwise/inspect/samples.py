@@ -28,7 +28,7 @@ def without_first(rows: Rows, lse: Floats, first: Floats, of: Booleans, value: A
     else:
         sizes = np.linalg.norm(plain(value)[0], axis=-1, keepdims=True)
         output, found = rows.attend(sizes, hide, **asked)
-    rest = np.exp(found["lse"] - lse)  # the part of the denominator that is left
+    rest = _left(found["lse"], lse)
     away = np.isfinite(found["distance"])
     weight = rest * (1.0 - np.nan_to_num(found["sink_logit_mass"])) if asked["sink_logit_mass"] else rest
     means = {"distance_without_first": ratio_over(rest * found["distance"], weight, away, of)}
@@ -39,6 +39,13 @@ def without_first(rows: Rows, lse: Floats, first: Floats, of: Booleans, value: A
     return means
 
 
+def _left(hidden: Floats, whole: Floats) -> Floats:
+    """The part of the softmax denominator that is left with some keys hidden; 0 in rows that see nothing."""
+    with np.errstate(invalid="ignore"):
+        left: Floats = np.where(hidden == -np.inf, 0.0, np.exp(hidden - whole))
+    return left
+
+
 def confidence(rows: Rows, lse: Floats, special: Booleans, of: Booleans, is_special: Booleans) -> Mean:
     """The largest weight on a key that is no special token, over rows that are none.
 
@@ -46,7 +53,7 @@ def confidence(rows: Rows, lse: Floats, special: Booleans, of: Booleans, is_spec
         special: (n_k,) the special keys; is_special: (r,) the special rows.
     """
     found = rows.statistics(special, lse=True, max_weight=True)
-    largest = np.exp(found["lse"] - lse) * found["max_weight"]
+    largest = _left(found["lse"], lse) * found["max_weight"]
     return mean_over(largest, np.isfinite(found["max_weight"]) & ~is_special, of)
 
 

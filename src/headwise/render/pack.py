@@ -36,7 +36,7 @@ def fit(report: Report, budget: int, page: Page) -> str:
     for factor in factors:
         smallest = page(_data(report, budget, 1, factor))
         spare = budget - len(smallest)
-        rows = min(1 + spare // row, held)
+        rows: int | None = min(1 + spare // row, held)
         if rows == held:
             rows = None
         if spare < 0 or (rows is not None and rows < ENOUGH_ROWS and factor != factors[-1]):

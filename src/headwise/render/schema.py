@@ -15,6 +15,7 @@ VERSION = 2
 Report = Mapping[str, Any]
 Check = Callable[[Any, str], None]
 
+CUT = "the file may be cut or edited"
 MOST_CELLS = 2**22  # of one map or list of rows: more than any report holds, less than would hurt
 
 
@@ -103,9 +104,7 @@ def _of_kind(kind: Any, words: str) -> Check:
 
 
 def _wrong(place: str, words: str, part: Any) -> HeadwiseError:
-    return HeadwiseError(
-        "report", f"{place or 'it'} to be {words}", _short(part), "the file may be cut or edited"
-    )
+    return HeadwiseError("report", f"{place or 'it'} to be {words}", _short(part), CUT)
 
 
 def _short(part: Any) -> str:
@@ -128,7 +127,8 @@ def _fields(**parts: Check) -> Check:
         OBJECT(part, place)
         for name, inner in parts.items():
             if name not in part:
-                raise _wrong(f"{place}.{name}".lstrip("."), "there", None)
+                missing = f"{place}.{name}".lstrip(".")
+                raise HeadwiseError("report", missing, f"a report without {missing}", CUT)
             inner(part[name], f"{place}.{name}".lstrip("."))
 
     return check
