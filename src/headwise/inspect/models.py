@@ -96,9 +96,9 @@ def require_frameworks(needed: Sequence[str] = ("torch", "transformers")) -> Non
 def load_model(name: str) -> LoadedModel:
     """Load tokenizer and model (evaluation mode, float32, no gradient needed) for ``name``.
 
-    ``name`` is looked up in this order: the short name of a packaged model, a folder, a .gguf file, a hub name
-    (an existing cache is used where the hub is not reached). Write ``./minilm`` for a folder that has the name
-    of a packaged model.
+    ``name`` is looked up in this order: the short name of a packaged model, a folder, a .gguf file, a hub
+    name (an existing cache is used where the hub is not reached). Write ``./minilm`` for a folder that has
+    the name of a packaged model.
 
     Raises:
         HeadwiseError: nothing of that name, or what was found cannot be read as a model.

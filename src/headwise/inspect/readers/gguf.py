@@ -1,4 +1,4 @@
-"""GGUF files of Llama-like models: weights in float32, under the names and in the row order of transformers."""
+"""GGUF files of Llama-like models: weights in float32, with the names and the row order of transformers."""
 
 import json
 from pathlib import Path
