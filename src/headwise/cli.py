@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from headwise import __version__, cli_cost, cli_explain, cli_learn
-from headwise.cli_files import check_writable, write
+from headwise import __version__, cli_cost, cli_explain, cli_learn, cli_report
+from headwise.cli_files import write
 from headwise.errors import HeadwiseError
 
 USAGE_ERROR = 2
@@ -33,8 +33,9 @@ Three commands to try:
   headwise inspect minilm "A text of your own."   your text; or --text-file notes.txt
   headwise inspect ./folder --json report.json    your own Hugging Face model, as data
 
-Also: headwise explain (every step of a small forward pass), headwise cost (what attention costs),
-headwise learn (a book of lessons with live numbers) and headwise drill (exercises, graded).
+Also: headwise show (a saved report once more), headwise explain (every step of a small forward
+pass), headwise cost (what attention costs), headwise learn (a book of lessons with live numbers)
+and headwise drill (exercises, graded).
 headwise inspect --help lists every option. In Python: headwise.inspect_heads(model, inputs).
 """
 
@@ -85,7 +86,10 @@ def overview(
 def inspect(
     context: typer.Context,
     model: Annotated[
-        str, typer.Argument(help="A folder, a Hugging Face hub name, or a packaged model: minilm.")
+        str,
+        typer.Argument(
+            help="A folder, a Hugging Face hub name, or a packaged model: minilm; or arrays, as qk.npz."
+        ),
     ] = DEFAULT_MODEL,
     text: Annotated[str | None, typer.Argument(help="The text; an example sentence if left out.")] = None,
     text_file: Annotated[Path | None, typer.Option(help="Read the text from this UTF-8 file.")] = None,
@@ -98,11 +102,33 @@ def inspect(
     json: Annotated[
         Path | None, typer.Option(help="Write the report as JSON too, also over an existing file.")
     ] = None,
+    csv: cli_report.Csv = None,
+    parquet: cli_report.Parquet = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Also run repeated random tokens: induction, previous token.")
+    ] = False,
+    rollout: Annotated[
+        int | None, typer.Option(help="Also follow attention through all layers, between so many groups.")
+    ] = None,
 ) -> None:
     """Show what every attention head of a model does with a text.
 
     Prints the most telling heads and writes one offline HTML page.
     """
+    cli_report.check_outputs({"--out": out, "--json": json, "--csv": csv, "--parquet": parquet})
+    if cli_report.is_arrays(model):
+        if text is not None or text_file is not None or max_tokens is not None or probe:
+            given = "a text" if text is not None or text_file is not None else "--probe or --max-tokens"
+            raise HeadwiseError("inspect", f"{model} alone: it holds query and key", given)
+        from headwise.inspect.npz import inspect_npz
+
+        report = inspect_npz(model, rollout=rollout)
+        write("--out", out, report.to_html())
+        if json is not None:
+            write("--json", json, report.to_json())
+        cli_report.write_tables(report, csv, parquet)
+        cli_report.print_report(report, out, json)
+        return
     from headwise.inspect.models import load_model
     from headwise.inspect.tokens import encode, position_limit
 
@@ -110,11 +136,6 @@ def inspect(
         _refuse_loose_words(model, [text or "", *context.args])
     _keep_frameworks_quiet()
     words, origin = _text(text, text_file)
-    check_writable("--out", out)
-    if json is not None:
-        check_writable("--json", json)
-        if json.resolve() == out.resolve():
-            raise HeadwiseError("--json", "another file than --out", str(json))
     errors = Console(stderr=True)
     with _progress(errors) as bar:
         task = bar.add_task("loading the model", total=None)
@@ -132,20 +153,29 @@ def inspect(
             source=loaded.source,
             text_source=origin,
             notes=encoded.notes,
+            rollout=rollout,
             progress=lambda done, total: bar.update(task, description="layers", completed=done, total=total),
         )
+        if probe:
+            from headwise.inspect.probes import make_probe, run_probe, vocabulary_of
+
+            report = report.with_fields(
+                probe=run_probe(
+                    loaded.model,
+                    make_probe(*vocabulary_of(loaded.tokenizer)),
+                    progress=lambda done, total: bar.update(
+                        task, description="probe", completed=done, total=total
+                    ),
+                )
+            )
         bar.update(task, description="writing the report", total=None)
         write("--out", out, report.to_html())
         if json is not None:
             write("--json", json, report.to_json())
-    from headwise.render.text import render_text
-
-    Console().print(render_text(report.to_dict()))
-    typer.echo(f"Report: {out.resolve()}")
+        cli_report.write_tables(report, csv, parquet)
+    cli_report.print_report(report, out, json)
     if origin == BUILT_IN and model == DEFAULT_MODEL:
         _print_first_look(report.to_dict(), out)
-    if json is not None:
-        typer.echo(f"As JSON: {json.resolve()}")
 
 
 def _text(text: str | None, text_file: Path | None) -> tuple[str, str]:
@@ -215,6 +245,7 @@ def _keep_frameworks_quiet() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
+app.command()(calm(cli_report.show))
 app.command()(calm(cli_explain.explain))
 app.command()(calm(cli_cost.cost))
 app.command()(calm(cli_learn.learn))

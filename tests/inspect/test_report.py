@@ -77,7 +77,10 @@ def test_what_is_no_report_is_refused(report):
         ({**data, "schema": "other"}, r"expected a dict with schema 'headwise\.report'; received 'other'"),
         ({}, "received None"),
         ([], "received 'list'"),
-        ({**data, "version": 3}, r"expected version 1 to 2; received version 3\. Hint: pip install --upgrade"),
+        (
+            {**data, "version": 3},
+            r"expected version 1 to 2; received version 3\. Hint: pip install --upgrade",
+        ),
         ({**data, "version": None}, "received version None"),
         ({**data, "version": 0}, "received version 0"),
         ({key: value for key, value in data.items() if key != "layers"}, "received a report without layers"),

@@ -206,7 +206,10 @@ def test_steps_of_a_model_that_writes_add_up():
         for key_, line in head["scores"].items():
             for part, value_ in line.items():
                 found = again["scores"][key_][part]
-                assert found == (value_ if value_ is None else pytest.approx(value_, rel=1e-5, abs=1e-7)), (key_, part)
+                assert found == (value_ if value_ is None else pytest.approx(value_, rel=1e-5, abs=1e-7)), (
+                    key_,
+                    part,
+                )
         assert again["rows"]["index"] == head["rows"]["index"]
         assert [link[:2] for link in again["links"]] == [link[:2] for link in head["links"]]
         assert np.allclose(again["offsets"]["argmax"], head["offsets"]["argmax"])

@@ -62,9 +62,13 @@ class GoldPairs:
         if not len(chosen):
             return None
         gold = self.gold[chosen][:, : call.key.shape[-2]]
-        uniform = self._weights(call.uniform(), here[chosen], both_ways=False)
-        weights = self._weights(call, here[chosen], self.both_ways)
         matched = _matched(self.gold_queries[chosen], gold) if call.kind == "self" else None
+        uniform = self._weights(call.uniform(), here[chosen])
+        columns = None
+        if self.both_ways:
+            asked = gold.any(axis=0) if matched is None else gold.any(axis=0) | (matched > 0).any(axis=0)
+            columns = np.union1d(self.candidates, np.flatnonzero(asked))
+        weights = self._weights(call, here[chosen], columns)
         return self._tally(weights, uniform, gold, matched), self._null(uniform, gold, matched)
 
     def report(self, layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -91,14 +95,12 @@ class GoldPairs:
             "best": known[:BEST],
         }
 
-    def _weights(self, call: AttentionCall, at: Integers, both_ways: bool) -> Floats:
-        """(H, P, n_k): the rows of the pairs; both ways: the mean of them and of the columns."""
+    def _weights(self, call: AttentionCall, at: Integers, columns: Integers | None = None) -> Floats:
+        """(H, P, n_k): the rows of the pairs; with ``columns``, at these keys the mean with the way back."""
         rows = _in_pieces(call, at, np.arange(call.key.shape[-2]))
-        if both_ways:
-            columns = _in_pieces(call, self.candidates, at)  # (H, C, P)
-            there = np.zeros_like(rows)
-            there[:, :, self.candidates] = columns.swapaxes(1, 2)
-            rows = (rows + there) / 2
+        if columns is not None:
+            back = _in_pieces(call, columns, at)  # (H, columns, P)
+            rows[:, :, columns] = (rows[:, :, columns] + back.swapaxes(1, 2)) / 2
         return rows
 
     def _tally(self, weights: Floats, uniform: Floats, gold: Booleans, matched: Floats | None) -> Tally:

@@ -15,6 +15,7 @@ from headwise.inspect.positions import booleans_at
 from headwise.inspect.report import HeadReport
 from headwise.inspect.scores import Scorer
 from headwise.inspect.text import Text
+from headwise.problem import build_problem
 
 PLACED = (
     "is_causal",
@@ -127,6 +128,8 @@ def inspect_qk(
             hint = "query_offset=n_k - n_q for queries at the end of the keys"
             raise ShapeError(option, "query_offset= or causal_alignment= beside it, as n_q != n_k",
                              f"{n_q} queries and {n_k} keys", hint)  # fmt: skip
+    for q, k, v in zip(queries, keys, values, strict=True):
+        _check(q[None], k[None], None if v is None else v[None], options)
     texts = _texts(n_q, n_k, cross, tokens, key_tokens, ids, key_ids, special, key_special, classes)
     scorer = Scorer(sum(layer.shape[-3] for layer in queries), num_threads)
     extras = Extras(
@@ -165,6 +168,21 @@ def inspect_qk(
         notes=notes,
         extras=extras.report(scorer),
     )
+
+
+def _check(query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> None:
+    """Refuse what ``headwise.attention`` would, before anything is computed."""
+    given = dict(options)
+    (q, k, v, mask, bias), _ = take(
+        {
+            "query": query,
+            "key": key,
+            "value": key if value is None else value,
+            "attn_mask": given.pop("attn_mask", None),
+            "attn_bias": given.pop("attn_bias", None),
+        }
+    )
+    build_problem(q, k, None if value is None else v, mask, attn_bias=bias, **given)
 
 
 def _layers(argument: str, given: Any) -> list[npt.NDArray[Any]]:

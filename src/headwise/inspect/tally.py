@@ -89,7 +89,9 @@ class Offsets:
         """Per offset the mean mass over the rows that see that key, and the share of all rows whose
         strongest key stands there."""
         rows, of = _of(self.rows, head), float(_of(self.of, head))
-        mass = [_finite(float(m) / float(r)) if r else None for m, r in zip(self.mass[head], rows, strict=True)]
+        mass = [
+            _finite(float(m) / float(r)) if r else None for m, r in zip(self.mass[head], rows, strict=True)
+        ]
         hits = [float(hit) / of if of else None for hit in self.hits[head]]
         return {"at": list(OFFSETS), "mass": mass, "argmax": hits}
 

@@ -41,7 +41,7 @@ def one_head(report: Report, layer: int, head: int) -> list[RenderableType]:
     names = {score["key"]: score["name"] for score in report["scores"]}
     title = Text(f"Layer {layer}, head {head}: ", style="bold")
     title.append(words.visible(label["name"] if label else found["label"]))
-    if label is not None:
+    if label is not None and label["score"] is not None:
         title.append(f" ({words.visible(words.rule(label, found, names))})", style="not bold")
     kind = "cross-attention" if where["kind"] == "cross" else "self-attention"
     place = Text(

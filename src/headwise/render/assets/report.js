@@ -189,7 +189,11 @@ function buildWords() {
 
   const line = (name, ...rest) =>
     make("tr", {}, make("th", { scope: "row" }, name), ...rest.map((cell) => make("td", {}, cell)));
-  $("score-table").append(...scores.map((score) => line(score.name, score.meaning, score.range, score.null)));
+  const explained = ({ meaning, over, source }) =>
+    [meaning, over && `Mean over ${over}.`, source && `After ${source}.`].filter(Boolean).join(" ");
+  $("score-table").append(
+    ...scores.map((score) => line(score.name, explained(score), score.range, score.null)),
+  );
   $("label-table").append(
     ...labels.map((label) => line(`${label.letter} ${label.name}`, label.meaning, label.rule)),
   );
