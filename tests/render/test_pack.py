@@ -162,3 +162,33 @@ def test_a_budget_that_is_too_small_names_one_that_is_not() -> None:
     assert len(render_html(report, least)) <= least
     with pytest.raises(HeadwiseError):
         render_html(report, least - 2_000)
+
+
+def two_texts() -> dict[str, Any]:
+    from .test_text_parts import two_texts
+
+    return two_texts()
+
+
+def test_several_texts_stand_one_after_the_other() -> None:
+    data = pack._data(read(two_texts()), 10**6, None, 1)
+    assert data["tokens"] == ["a", "b", "c", "v", "w", "x", "y", "z"]
+    assert data["special"] == [0, 2, 7]
+    cross = data["heads"][2]
+    assert cross["links"] == [[1, 6, 0.75], [0, 5, 0.5]] and cross["strongest"] == [1, 6, 0.75]
+    assert cross["side"] == 0 and data["heads"][0]["side"] == 3
+    assert (cross["causal"], cross["firstQuery"], cross["sees"]) == (False, 0, 5)
+    keys = np.frombuffer(base64.b64decode(cross["keys"]), "<u2").tolist()
+    assert keys == [6, 7, 6, 3, 4, 5]
+    assert "The words of text and source stand one after the other" in data["notes"][-1]
+
+
+def test_rows_of_passages_keep_their_places() -> None:
+    report = read(own(make_report(["a", "b", "c", "d"], layers=1, heads=1)))
+    head = report["layers"][0]["heads"][0]
+    head["rows"] = {"queries": [1, 3], "index": [[2, 0], [0, 1]], "weight": [[0.6, 0.2], [0.5, 0.4]]}
+    (found,) = pack._data(read(report), 10**6, None, 1)["heads"]
+    assert np.frombuffer(base64.b64decode(found["queries"]), "<u2").tolist() == [1, 3]
+    (fewer,) = pack._data(read(report), 10**6, 1, 1)["heads"]
+    assert np.frombuffer(base64.b64decode(fewer["queries"]), "<u2").tolist() == [1]
+    assert pack._rows_held(report) == 2

@@ -13,7 +13,7 @@ from headwise.inspect.tally import Booleans, Floats, Integers
 from headwise.request import AuxRequest
 
 PASSAGE = 24  # consecutive rows that are read together
-PASSAGES = 12
+PASSAGES = 8
 SAMPLE = PASSAGE * PASSAGES  # rows of a sample; a text of no more rows is its own sample
 
 

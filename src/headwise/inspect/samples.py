@@ -13,15 +13,24 @@ from headwise.inspect.rows import Rows, plain
 from headwise.inspect.tally import Alignment, Booleans, Floats, Mean, mean_over, ratio_over
 
 
-def without_first(rows: Rows, lse: Floats, first: Floats, of: Booleans, value: Any) -> dict[str, Mean]:
-    """Distance over the weight off the first token; and, with values, the first token's share by norm.
+def without_first(
+    rows: Rows, lse: Floats, first: Floats, of: Booleans, value: Any, is_special: Booleans | None
+) -> dict[str, Mean]:
+    """Distance over the weight off the first token; with values, the first token's share by norm; and the
+    confidence, where the first token is the only special one.
 
     Args:
         lse, first: (H, r) of the main pass: log-sum-exp, and the mass on the first token.
         value: (1, H_kv, n_k, d_v), or None.
+        is_special: (r,) the special rows, or None where confidence is not asked for.
     """
     hide = np.arange(rows.n_k) == 0
-    asked = {"lse": True, "distance": True, "sink_logit_mass": rows.call.options.get("sinks") is not None}
+    asked = {
+        "lse": True,
+        "distance": True,
+        "max_weight": is_special is not None,
+        "sink_logit_mass": rows.call.options.get("sinks") is not None,
+    }
     sizes = None
     if value is None:
         found = rows.statistics(hide, **asked)
@@ -32,6 +41,8 @@ def without_first(rows: Rows, lse: Floats, first: Floats, of: Booleans, value: A
     away = np.isfinite(found["distance"])
     weight = rest * (1.0 - np.nan_to_num(found["sink_logit_mass"])) if asked["sink_logit_mass"] else rest
     means = {"distance_without_first": ratio_over(rest * found["distance"], weight, away, of)}
+    if is_special is not None:
+        means["confidence"] = _confidence(found, lse, of, is_special)
     if sizes is not None:
         of_first = first * _each_head(sizes[:, 0, 0], len(lse))[:, None]
         every = of_first + rest * output[..., 0]
@@ -52,7 +63,10 @@ def confidence(rows: Rows, lse: Floats, special: Booleans, of: Booleans, is_spec
     Args:
         special: (n_k,) the special keys; is_special: (r,) the special rows.
     """
-    found = rows.statistics(special, lse=True, max_weight=True)
+    return _confidence(rows.statistics(special, lse=True, max_weight=True), lse, of, is_special)
+
+
+def _confidence(found: dict[str, Floats], lse: Floats, of: Booleans, is_special: Booleans) -> Mean:
     largest = _left(found["lse"], lse) * found["max_weight"]
     return mean_over(largest, np.isfinite(found["max_weight"]) & ~is_special, of)
 

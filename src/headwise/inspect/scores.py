@@ -170,9 +170,10 @@ def _sampled(call: AttentionCall, own: Text, keys: Text, rows: Rows, aux: Aux, v
     alignment = None
     if call.kind == "self":
         first = class_mass(aux, keys, "first")[:, rows.at]
-        means = samples.without_first(rows, lse, first, of, call.value)
-        if keys.is_special.any():
-            special = own.is_special[rows.at]
+        special = own.is_special[rows.at]
+        only_first = bool(keys.is_special[0]) and int(keys.is_special.sum()) == 1
+        means = samples.without_first(rows, lse, first, of, call.value, special if only_first else None)
+        if keys.is_special.any() and not only_first:
             means["confidence"] = samples.confidence(rows, lse, keys.is_special, of, special)
     else:
         means, alignment = samples.attended_positions(rows, of, (rows.at + call.first_row).astype(np.float64))
