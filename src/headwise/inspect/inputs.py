@@ -283,6 +283,22 @@ def _check_text(model: Any, text: Sequence) -> None:
         )
 
 
+def started(model: Any, inputs: Inputs) -> Inputs:
+    """The inputs of the first step of a model that writes: the decoder of two begins with its start token."""
+    start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
+    config = getattr(model, "config", None)
+    start = getattr(config, "decoder_start_token_id", None) if start is None else start
+    if (
+        not getattr(config, "is_encoder_decoder", False)
+        or TARGET in inputs.texts
+        or not isinstance(start, int)
+    ):
+        return inputs
+    target = Sequence("decoder_input_ids", np.array([start]), np.ones(1, bool))
+    keywords = {**inputs.keywords, "decoder_input_ids": torch.tensor([[start]])}
+    return replace(inputs, keywords=keywords, texts={**inputs.texts, TARGET: target})
+
+
 @contextmanager
 def read_by(model: torch.nn.Module) -> Iterator[list[tuple[str, torch.Tensor]]]:
     """The ids that a model reads in each step while it writes: (keyword, ids)."""

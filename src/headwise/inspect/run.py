@@ -91,13 +91,13 @@ def inspect_heads(
             sparse or paged attention, an attention that is heard nowhere. The message names it.
     """
     require_frameworks(["torch"])
-    from headwise.inspect.inputs import check_model, take_inputs
+    from headwise.inspect.inputs import check_model, started, take_inputs
     from headwise.inspect.places import Places
     from headwise.inspect.selftest import self_test
 
     check_model(model)
     given = take_inputs(model, inputs, sequence)
-    check = self_test(model, given, compute)
+    check = self_test(model, given if generate is None else started(model, given), compute)
     steps = None
     if generate is not None:
         given, steps = _written(model, given, generate, check, compute)
