@@ -88,10 +88,13 @@ def inspect(
     model: Annotated[
         str,
         typer.Argument(
-            help="A folder, a Hugging Face hub name, or a packaged model: minilm; or arrays, as qk.npz."
+            help="A folder, a .gguf file, a Hugging Face hub name, or a packaged model: minilm, smollm2, "
+            "rxnmapper, whisper; or arrays, as qk.npz."
         ),
     ] = DEFAULT_MODEL,
-    text: Annotated[str | None, typer.Argument(help="The text; an example sentence if left out.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(help="The text (for whisper: a WAV file); an example if left out.")
+    ] = None,
     text_file: Annotated[Path | None, typer.Option(help="Read the text from this UTF-8 file.")] = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="Keep at most so many tokens, special tokens counted.")
@@ -104,6 +107,12 @@ def inspect(
     ] = None,
     csv: cli_report.Csv = None,
     parquet: cli_report.Parquet = None,
+    generate: Annotated[
+        int | None, typer.Option(help="Let the model write so many tokens, and score their rows too.")
+    ] = None,
+    compute: Annotated[
+        str, typer.Option(help="Who computes the model's attention: torch, or kernel (ours; faster).")
+    ] = "torch",
     probe: Annotated[
         bool, typer.Option("--probe", help="Also run repeated random tokens: induction, previous token.")
     ] = False,
@@ -129,30 +138,26 @@ def inspect(
         cli_report.write_tables(report, csv, parquet)
         cli_report.print_report(report, out, json)
         return
+    from headwise.inspect.material import material
     from headwise.inspect.models import load_model
-    from headwise.inspect.tokens import encode, position_limit
 
     if context.args:
         _refuse_loose_words(model, [text or "", *context.args])
     _keep_frameworks_quiet()
-    words, origin = _text(text, text_file)
+    words, origin = _text(text, text_file, model)
     errors = Console(stderr=True)
     with _progress(errors) as bar:
         task = bar.add_task("loading the model", total=None)
         loaded = load_model(model)
-        limit = position_limit(loaded.model, loaded.tokenizer)
-        encoded = encode(loaded.tokenizer, words, max_tokens=max_tokens, limit=limit)
         from headwise.inspect import inspect_heads
 
         report = inspect_heads(
             loaded.model,
-            encoded.inputs,
-            encoded.tokens,
-            special=encoded.special,
+            **material(loaded, words, max_tokens=max_tokens, generate=generate),
+            compute=compute,
             name=loaded.name,
             source=loaded.source,
             text_source=origin,
-            notes=encoded.notes,
             rollout=rollout,
             progress=lambda done, total: bar.update(task, description="layers", completed=done, total=total),
         )
@@ -178,16 +183,23 @@ def inspect(
         _print_first_look(report.to_dict(), out)
 
 
-def _text(text: str | None, text_file: Path | None) -> tuple[str, str]:
+def _text(text: str | None, text_file: Path | None, model: str) -> tuple[str, str]:
     """The text to inspect and where it came from."""
+    from headwise.inspect.models import PACKAGED
     from headwise.inspect.tokens import EXAMPLE
 
     if text is not None and text_file is not None:
         raise HeadwiseError("--text-file", "either a text or a file", "both", "leave one out")
     if text is not None and not _is_utf8(text):
         raise HeadwiseError("TEXT", "a text in UTF-8", "bytes that are not", "--text-file notes.txt")
+    if text_file is None and text is None:
+        example = PACKAGED[model].example if model in PACKAGED else None
+        if example == "":
+            hint = f"headwise inspect {model} speech.wav"
+            raise HeadwiseError("text", "the name of a WAV file", "nothing", hint)
+        return example or EXAMPLE, BUILT_IN
     if text_file is None:
-        return (EXAMPLE, BUILT_IN) if text is None else (text, "command line")
+        return text or "", "command line"
     try:
         return text_file.read_text(encoding="utf-8-sig"), str(text_file)
     except UnicodeDecodeError as error:

@@ -41,7 +41,7 @@ def example(loaded):
 @pytest.mark.parametrize("layer", range(6))
 def test_all_heads_agree_with_dense_weights(loaded, long_text, long_report, layer):
     calls = []
-    with attached(loaded.model, N_TOKENS, calls.append):
+    with attached(loaded.model, calls.append):
         loaded.model(**long_text.inputs)
     call = calls[layer]
     dense = weights_of(call.query[0], call.key[0], call.scale, call.is_causal)

@@ -17,7 +17,7 @@ from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect import models
 from headwise.inspect.models import load_model
 
-from .conftest import build
+from .zoo import build
 
 
 @pytest.fixture
@@ -104,7 +104,8 @@ def test_frameworks_that_are_not_installed(monkeypatch, name, folder):
 
 def test_unknown_names(tmp_path, monkeypatch):
     taken = (
-        r"model: expected a folder with config\.json, a Hugging Face hub name, or one of: minilm; received "
+        r"model: expected a folder with config\.json, a \.gguf file, a Hugging Face hub name, or one of: "
+        r"minilm, rxnmapper, smollm2, whisper; received "
     )
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("x")

@@ -1,4 +1,4 @@
-"""The first seam: every family's calls give the weights of its eager model; padding, masks, caches, refusals."""
+"""The first seam: every family gives the weights of its eager model; padding, masks, caches, refusals."""
 
 import copy
 
@@ -37,7 +37,7 @@ def heard(model, inputs, compute="torch"):
 
 
 def assert_same(calls, dense, rows=None, tolerance=3e-5):
-    """Calls against eager weights; ``rows`` (B, n_q) of those calls that have so many queries are compared."""
+    """Calls against eager weights; of calls with as many queries, only ``rows`` (B, n_q) are compared."""
     assert len(calls) == len(dense)
     for call, weights in zip(calls, dense, strict=True):
         found = weights_of_call(call)
@@ -63,7 +63,7 @@ def test_calls_give_the_weights_and_the_output_of_the_eager_model(kind, compute)
 
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_every_score_of_every_head_against_the_eager_weights(kind):
-    """In float64, where a score of a random model can be told from rounding (the experts of gpt-oss cannot)."""
+    """In float64, where a score can be told from rounding (the experts of gpt-oss take float32 only)."""
     dtype = torch.float32 if kind == "gpt_oss" else torch.float64
     inputs = {
         name: value.to(dtype) if value.is_floating_point() else value

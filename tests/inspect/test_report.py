@@ -12,7 +12,7 @@ import pytest
 from headwise.errors import HeadwiseError
 from headwise.inspect import HeadReport, inspect_heads
 
-from .conftest import N_TOKENS
+from .zoo import N_TOKENS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

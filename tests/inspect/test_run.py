@@ -8,10 +8,11 @@ import torch
 import transformers
 
 from headwise.errors import CapabilityError, HeadwiseError
-from headwise.inspect import heads, inspect_heads, run
+from headwise.inspect import heads, inspect_heads
+from headwise.inspect.positions import positions
 
-from .conftest import N_TOKENS, build
 from .test_capture import state_of
+from .zoo import N_TOKENS, build, inputs_of
 
 
 def test_the_report_says_what_was_inspected(ids):
@@ -113,21 +114,7 @@ def test_no_cache_is_made(ids):
         lambda _, args, keywords: asked.append(keywords.get("use_cache")), with_kwargs=True
     )
     inspect_heads(model, ids)
-    assert asked == [False] * 4
-
-
-def test_long_texts_keep_fewer_keys_per_row(monkeypatch, bert, ids):
-    cells = N_TOKENS * 3 * 6
-    monkeypatch.setattr(run, "ROW_BUDGET", 2 * cells + 1)
-    report = inspect_heads(bert, ids, special=[0])
-    head = report.layers[0]["heads"][0]
-    assert [len(row) for row in head["rows"]["index"]] == [2] * N_TOKENS
-    assert report.notes == ["The text is long: of each query the 2 strongest keys were kept instead of 6."]
-    monkeypatch.setattr(run, "ROW_BUDGET", cells - 1)
-    report = inspect_heads(bert, ids, special=[0])
-    head = report.layers[0]["heads"][0]
-    assert head["rows"] == {"index": [], "weight": []} and len(head["links"]) == 10
-    assert "left out" in report.notes[0]
+    assert asked == [False] * 5  # as it is, listened to twice, with another last token, the whole text
 
 
 def test_an_induction_head_keeps_its_strongest_link_that_counts(monkeypatch, bert, ids):
@@ -190,38 +177,29 @@ def test_wrong_inputs_are_refused(bert, ids):
 
 
 def test_what_is_not_served_is_refused_by_name(bert, ids):
-    refused(bert, ids.repeat(3, 1), "a batch of 3 sequences", CapabilityError)
-    padded = {"input_ids": ids, "attention_mask": (torch.arange(N_TOKENS) < 15).long()[None]}
-    refused(
-        bert,
-        padded,
-        r"attention_mask'\]: expected a text without padding; received 4 masked",
-        CapabilityError,
-    )
+    refused(bert, ids.repeat(3, 1), r"a batch of 3 sequences\. Hint: sequence=0 … 2", CapabilityError)
+    refused(bert, ids.repeat(3, 1), "sequence: expected a number from 0 to 2; received 3", sequence=3)
+    hidden = {"input_ids": ids, "attention_mask": torch.zeros_like(ids)}
+    refused(bert, hidden, "at least one real token; received 19 of padding")
     refused(bert, {"input_ids": ids, "cache": object()}, "a key/value cache", CapabilityError)
-    refused(bert, {"input_ids": ids, "past_key_values": object()}, "a key/value cache", CapabilityError)
+    refused(bert, {"input_ids": ids, "past_key_values": object()}, "Hint: .*generate=n", CapabilityError)
     refused(bert, {"input_ids": ids, "use_cache": True}, "received use_cache=True", CapabilityError)
     refused(
         bert, {"input_ids": ids, "output_attentions": True}, "received output_attentions", CapabilityError
     )
     refused(
-        bert, {"inputs_embeds": torch.zeros(1, 3, 48)}, "embeddings instead of token ids", CapabilityError
+        build("t5"), ids, r"both texts of an encoder-decoder model; received one text\. Hint: add decoder"
     )
-    cross = {"input_ids": ids, "encoder_hidden_states": torch.zeros(1, 3, 48)}
-    refused(bert, cross, "cross-attention to another sequence", CapabilityError)
+    refused(
+        build("t5"), {"input_ids": ids, "decoder_input_ids": ids + 40}, r"inputs\['decoder_input_ids'\]: "
+    )
+    refused(build("vit"), torch.randn(1, 3, 16, 16), "pairs: expected None for a model", pairs=[(1, 0)])
+    refused(bert, ids, 'compute: expected "torch" or "kernel"', compute="gpu")
 
 
 def test_wrong_models_are_refused(bert, ids):
-    refused(
-        torch.nn.Linear(2, 2), ids, r"a Hugging Face torch model; received torch\.nn\.modules\.linear\.Linear"
-    )
-    refused("minilm", ids, r"a Hugging Face torch model; received builtins\.str")
-    refused(
-        build("bert").half(),
-        ids,
-        r"received embeddings\S* in torch\.float16\. Hint: model\.float\(\)",
-        CapabilityError,
-    )
+    refused("minilm", ids, r"a torch model; received builtins\.str\. Hint: AutoModel")
+    refused(torch.nn.Linear(2, 2).eval(), 3, r"inputs: expected a tensor, a tuple .* received int")
     refused(build("bert").to("meta"), ids, r"a model on the CPU; received \S+ on meta", CapabilityError)
     refused(build("bert").train(), ids, r"BertModel in training mode\. Hint: model\.eval\(\)")
     bert.encoder.layer[1].train()
@@ -229,9 +207,32 @@ def test_wrong_models_are_refused(bert, ids):
     eager = build("bert", "eager")
     eager.config.output_attentions = True
     refused(eager, ids, r"received config\.output_attentions=True", CapabilityError)
-    made = transformers.T5Config(d_model=16, d_kv=8, num_layers=1, num_heads=2, d_ff=16, vocab_size=29)
-    t5 = transformers.T5ForConditionalGeneration(made).eval()
-    refused(t5, ids, r"T5ForConditionalGeneration, an encoder-decoder model", CapabilityError)
+
+
+def test_one_token_and_half_precision(ids):
+    report = inspect_heads(build("llama"), ids[:, :1])
+    assert report.text["n_tokens"] == 1 and report.check["causal_leak"] is None
+    assert report.layers[0]["heads"][0]["scores"]["self"]["value"] == 1.0
+    half = inspect_heads(build("llama").bfloat16(), ids, special=[0])
+    whole = inspect_heads(build("llama"), ids, special=[0])
+    for found, expected in zip(half.layers[0]["heads"], whole.layers[0]["heads"], strict=True):
+        assert found["scores"]["first"]["value"] == pytest.approx(
+            expected["scores"]["first"]["value"], abs=0.2
+        )
+    assert half.check["max_abs_difference"] > 0 or half.check["causal_leak"] == 0
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "t5"])
+def test_our_kernel_may_compute_the_models_output(kind):
+    inputs = inputs_of(kind)
+    report = inspect_heads(build(kind), inputs, compute="kernel")
+    other = inspect_heads(build(kind), inputs)
+    assert 0 < report.check["max_abs_difference"] < 1e-3
+    assert "Our kernel computed the model's attention" in report.notes[0]
+    for layer, same in zip(report.layers, other.layers, strict=True):
+        for head, expected in zip(layer["heads"], same["heads"], strict=True):
+            found, value = head["scores"]["entropy"]["value"], expected["scores"]["entropy"]["value"]
+            assert found == pytest.approx(value, rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -239,10 +240,10 @@ def test_wrong_models_are_refused(bert, ids):
 )
 def test_a_mask_is_not_taken_for_positions(special):
     with pytest.raises(HeadwiseError, match="special: expected different positions"):
-        run._positions(special, 4)
+        positions("special", special, 4)
 
 
 def test_positions_are_sorted_and_may_be_none():
-    assert run._positions([3, 0], 4) == [0, 3]
-    assert run._positions(np.array([2]), 4) == [2]
-    assert run._positions([], 4) == run._positions(None, 4) == []
+    assert positions("special", [3, 0], 4) == [0, 3]
+    assert positions("special", np.array([2]), 4) == [2]
+    assert positions("special", [], 4) == positions("special", None, 4) == []

@@ -9,7 +9,7 @@ from headwise.errors import HeadwiseError
 from headwise.inspect.models import load_model
 from headwise.inspect.tokens import EXAMPLE, display_tokens, encode, position_limit, special_token_ids
 
-from .conftest import build
+from .zoo import build
 
 
 @pytest.fixture(scope="module")

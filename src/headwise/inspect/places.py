@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from headwise.errors import HeadwiseError
+from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect.call import AttentionCall, Span
 from headwise.inspect.inputs import SOURCE, TARGET, Inputs
 from headwise.inspect.positions import positions as positions_of
 from headwise.inspect.text import Text
 
 Words = Sequence[str] | Callable[[list[int]], Sequence[str]] | None
+Special = Sequence[int] | Callable[[list[int]], Sequence[int]] | None
 
 
 class Places:
@@ -31,7 +32,7 @@ class Places:
         names = {id(module): name for name, module in model.named_modules()}
         self._encoder = None if encoder is None else names.get(id(encoder))
 
-    def add(self, name: str, inputs: Inputs, words: Words, special: Any, argument: str = "") -> None:
+    def add(self, name: str, inputs: Inputs, words: Words, special: Special, argument: str = "") -> None:
         """Make a text of the inputs known, with words to show and the positions of special tokens.
 
         Raises:
@@ -40,6 +41,8 @@ class Places:
         sequence = inputs.texts[name]
         a, z = sequence.span
         ids = None if sequence.ids is None else sequence.ids[a:z]
+        if callable(special):
+            special = None if ids is None else special(ids.tolist())
         where = np.zeros(z - a, bool)
         where[positions_of(f"{argument}special", special, z - a)] = True
         shown = _words(f"{argument}tokens", words, ids, z - a)
@@ -56,7 +59,14 @@ class Places:
         return None if found is None else found[0]
 
     def of(self, call: AttentionCall) -> tuple[AttentionCall, Text, Text]:
-        """The call without padding, and the texts of its queries and its keys."""
+        """The call without padding, and the texts of its queries and its keys.
+
+        Raises:
+            CapabilityError: attention over parts of the text side by side, as in windows of an image.
+        """
+        if call.query.shape[0] != 1:
+            received = f"{call.name} with {call.query.shape[0]} in one call"
+            raise CapabilityError("model", "attention over one sequence at a time", received)
         n_q, n_k = call.first_row + call.query.shape[2], call.key.shape[2]
         inside = self._encoder is not None and call.name.startswith(f"{self._encoder}.")
         queries, rows = self._find(SOURCE if inside else "", n_q)

@@ -13,7 +13,7 @@ from headwise.inspect.scores import Scorer
 if TYPE_CHECKING:
     from headwise.inspect.call import AttentionCall
     from headwise.inspect.inputs import Inputs
-    from headwise.inspect.places import Places, Words
+    from headwise.inspect.places import Places, Special, Words
     from headwise.inspect.selftest import SelfTest
 
 GREEDY = {"do_sample": False, "num_beams": 1}
@@ -24,9 +24,9 @@ def inspect_heads(
     inputs: Any,
     tokens: "Words" = None,
     *,
-    special: Sequence[int] | None = None,
+    special: "Special" = None,
     source_tokens: "Words" = None,
-    source_special: Sequence[int] | None = None,
+    source_special: "Special" = None,
     sequence: int | None = None,
     generate: int | Mapping[str, Any] | None = None,
     compute: str = "torch",
@@ -62,8 +62,8 @@ def inspect_heads(
             returns. Padding is cut off. For a module of your own: its argument, a tuple, or a mapping.
         tokens: n strings to show, or a function from ids to strings; None shows the ids. Of an
             encoder-decoder model these are the decoder's tokens.
-        special: positions of the special tokens, from 0, padding not counted; None or empty: there are none,
-            and that score is missing.
+        special: positions of the special tokens, from 0, padding not counted, or a function from ids to
+            them; None or empty: there are none, and that score is missing.
         source_tokens, source_special: the same for what an encoder-decoder model reads.
         sequence: which sequence of a batch; needed where there are several.
         generate: how many tokens the model shall write, greedily and with its cache, or keywords of

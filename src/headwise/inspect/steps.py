@@ -53,12 +53,11 @@ class Steps:
 
 
 def _check(call: AttentionCall, steps: list[AttentionCall]) -> None:
+    if call.query.shape[0] != 1:
+        received = f"{call.name} with {call.query.shape[0]}"
+        raise CapabilityError("generate", "one sequence in every step", received, "num_beams=1")
     if not steps:
         return
-    before, size = tuple(steps[0].query.shape[:2]), tuple(call.query.shape[:2])
-    if before != size:
-        received = f"{call.name}: (batch, heads) {before}, then {size}"
-        raise CapabilityError("generate", "steps of one size", received, "num_beams=1")
     if call.kind == "cross" and steps[0].key.shape[2] != call.key.shape[2]:
         received = f"{call.name}: {steps[0].key.shape[2]} keys, then {call.key.shape[2]}"
         raise CapabilityError("generate", "cross-attention to one sequence", received)

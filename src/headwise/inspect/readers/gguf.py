@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwise.errors import CapabilityError
+from headwise.errors import CapabilityError, HeadwiseError
 
 INSTALL = "pip install gguf"
 OUTER = {
@@ -46,7 +46,10 @@ def read(source: Path, into: Path) -> None:
         ) from None
     from safetensors.numpy import save_file
 
-    file = GGUFReader(str(source))
+    try:
+        file = GGUFReader(str(source))
+    except (ValueError, IndexError, OSError) as error:
+        raise HeadwiseError("model", "a GGUF file", f"{source} ({error})") from error
     data = {name: field.contents() for name, field in file.fields.items()}
     architecture = data.get("general.architecture")
     if architecture != "llama":
