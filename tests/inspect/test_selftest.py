@@ -12,12 +12,12 @@ from headwise.inspect.selftest import self_test
 from .zoo import FAMILIES, N_TOKENS, build, inputs_of
 
 
-def tested(model, inputs, **options):
+def probed(model, inputs, **options):
     return self_test(model, take_inputs(model, inputs), **options)
 
 
 def test_numbers_of_a_good_model(kind, ids):
-    found = tested(build(kind), ids)
+    found = probed(build(kind), ids)
     assert found.tokens == N_TOKENS and found.layers == 3
     assert found.max_abs_difference == 0.0
     assert found.causal_leak == (None if kind == "bert" else 0.0)
@@ -28,7 +28,7 @@ def test_numbers_of_a_good_model(kind, ids):
 @pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize("compute", ["torch", "kernel"])
 def test_every_family_passes(kind, compute):
-    found = tested(build(kind), inputs_of(kind), compute=compute)
+    found = probed(build(kind), inputs_of(kind), compute=compute)
     assert found.max_abs_difference < 1e-3 and (found.causal_leak or 0) < 1e-6
     assert (found.causal_leak is None) == (kind in ("bert", "albert", "vit"))
 
@@ -36,7 +36,7 @@ def test_every_family_passes(kind, compute):
 def test_half_precision_has_its_own_tolerance(ids):
     for dtype in (torch.float16, torch.bfloat16):
         for compute in ("torch", "kernel"):
-            found = tested(build("llama").to(dtype), ids, compute=compute)
+            found = probed(build("llama").to(dtype), ids, compute=compute)
             assert found.causal_leak == 0.0
 
 
@@ -46,23 +46,23 @@ def test_at_most_32_tokens_are_used():
         lambda _, args, keywords: lengths.append(keywords["input_ids"].shape[1]), with_kwargs=True
     )
     ids = torch.arange(50)[None] % 29
-    assert tested(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}).tokens == 32
+    assert probed(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}).tokens == 32
     assert (
         lengths == [32] * 4
     )  # as it is, to find the seams, with the listener, with the last token exchanged
 
 
 def test_one_token_has_no_later_one():
-    assert tested(build("llama"), torch.tensor([[3]])).causal_leak is None
+    assert probed(build("llama"), torch.tensor([[3]])).causal_leak is None
 
 
 def test_equal_tokens_can_be_exchanged_too():
     for token in (0, 3):
-        assert tested(build("llama"), torch.full((1, 5), token)).causal_leak == 0.0
+        assert probed(build("llama"), torch.full((1, 5), token)).causal_leak == 0.0
 
 
 def test_the_difference_to_eager_attention_is_measured(ids):
-    found = tested(build("llama", "eager"), ids)
+    found = probed(build("llama", "eager"), ids)
     assert 0 < found.max_abs_difference < 1e-4
 
 
@@ -79,7 +79,7 @@ def test_a_changed_output_is_refused(monkeypatch, bert, ids):
     with pytest.raises(
         CapabilityError, match="stay the same while headwise listens; received .* a difference of"
     ):
-        tested(bert, ids)
+        probed(bert, ids)
 
 
 def test_outputs_that_are_no_numbers_are_refused(bert, ids):
@@ -109,5 +109,5 @@ def test_causal_and_full_layers_together_are_listed_as_they_are(ids):
     """A model of which some layers look ahead: the page says so, layer by layer."""
     model = build("bert")
     model.encoder.layer[1].attention.self.is_causal = True
-    found = tested(model, ids)
-    assert not found.is_causal and found.causal_leak is not None
+    found = probed(model, ids)
+    assert not found.is_causal and found.causal_leak is None

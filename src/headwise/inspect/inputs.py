@@ -338,7 +338,8 @@ def forward(model: torch.nn.Module, inputs: Inputs) -> Any:
             "fewer tokens (on the command line: --max-tokens)",
         ) from error
     except ValueError as error:
-        if isinstance(error, HeadwiseError) or "decoder_input_ids" not in str(error):
+        two = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+        if isinstance(error, HeadwiseError) or not two or TARGET in inputs.texts:
             raise
         hint = "add decoder_input_ids, or generate=n and let the model write"
         raise HeadwiseError("inputs", "both texts of an encoder-decoder model", "one text", hint) from error

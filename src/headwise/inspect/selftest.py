@@ -8,7 +8,7 @@ import torch
 
 from headwise.errors import CapabilityError
 from headwise.inspect.capture import AttentionCall, Seams, attached
-from headwise.inspect.inputs import Inputs, forward
+from headwise.inspect.inputs import Inputs, Sequence, forward
 from headwise.inspect.seams import find_seams
 
 PROBE_TOKENS = 32
@@ -68,11 +68,10 @@ def self_test(model: torch.nn.Module, inputs: Inputs, compute: str = "torch") ->
         )
     difference = _difference(plain, listened)
     itself = [call for call in calls if call.kind == "self"]
-    causal = [call for call in itself if call.is_causal and call.output is not None]
     main = probe.main
     leak = None
-    if causal and main is not None and main.ids is not None and main.n > 1 and main.real.all():
-        leak = _leak(model, probe, seams, causal)
+    if any(call.is_causal for call in itself) and main is not None and _is_plain(main):
+        leak = _leak(model, probe, seams, compute, itself)
     return SelfTest(
         seams=seams,
         tokens=0 if main is None else main.n,
@@ -102,7 +101,9 @@ def _difference(plain: Any, listened: Any) -> float:
     return difference
 
 
-def _leak(model: torch.nn.Module, probe: Inputs, seams: Seams, causal: list[AttentionCall]) -> float:
+def _leak(
+    model: torch.nn.Module, probe: Inputs, seams: Seams, compute: str, calls: list[AttentionCall]
+) -> float | None:
     main = probe.main
     assert main is not None
     ids = probe.keywords[main.argument] if main.argument in probe.keywords else probe.args[0]
@@ -115,13 +116,17 @@ def _leak(model: torch.nn.Module, probe: Inputs, seams: Seams, causal: list[Atte
     else:
         probe = replace(probe, args=(changed, *probe.args[1:]))
     again: dict[int, AttentionCall] = {}
-    with attached(model, lambda call: again.update({call.layer: call}), seams=seams):
+    with attached(model, lambda call: again.update({call.layer: call}), compute=compute, seams=seams):
         forward(model, probe)
+    pairs = [(call, again[call.layer]) for call in calls if call.output is not None]
+    if any(_moved(*pair)[0] for pair in pairs if not pair[0].is_causal):
+        return None  # a layer looks ahead by itself: what comes after it may move
     leak = 0.0
-    for before in causal:
-        earlier = before.output[:, :, :-1]
-        moved = float((earlier - again[before.layer].output[:, :, :-1]).abs().max())
-        if not moved <= LEAK_TOLERANCE * float(earlier.abs().max()):
+    for before, after in pairs:
+        if not before.is_causal:
+            continue
+        moved, largest = _moved(before, after)
+        if not moved <= LEAK_TOLERANCE * largest:
             raise CapabilityError(
                 "model",
                 "a causal model, in which a later token cannot change an earlier output",
@@ -129,6 +134,18 @@ def _leak(model: torch.nn.Module, probe: Inputs, seams: Seams, causal: list[Atte
             )
         leak = max(leak, moved)
     return leak
+
+
+def _is_plain(text: Sequence) -> bool:
+    return text.ids is not None and text.n > 1 and bool(text.real.all())
+
+
+def _moved(before: AttentionCall, after: AttentionCall) -> tuple[float, float]:
+    """By how much the outputs before the last token moved, and the largest of them."""
+    earlier = before.output[:, :, :-1]
+    if not earlier.numel():
+        return 0.0, 0.0
+    return float((earlier - after.output[:, :, :-1]).abs().max()), float(earlier.abs().max())
 
 
 def _tensors(output: Any) -> Iterator[torch.Tensor]:

@@ -61,9 +61,12 @@ def _check(call: AttentionCall, steps: list[AttentionCall]) -> None:
     if call.kind == "cross" and steps[0].key.shape[2] != call.key.shape[2]:
         received = f"{call.name}: {steps[0].key.shape[2]} keys, then {call.key.shape[2]}"
         raise CapabilityError("generate", "cross-attention to one sequence", received)
-    if call.kind == "self" and call.offset + call.query.shape[2] > call.first_row + call.query.shape[2]:
+    n_q, n_k = call.query.shape[2], call.key.shape[2]
+    slides = n_q == 1 and n_k < call.first_row + n_q  # a cache that keeps only the last keys
+    if call.kind == "self" and call.offset != call.first_row and not slides:
         received = f"{call.name}: a query at {call.offset} after {call.first_row} rows"
-        raise CapabilityError("generate", "steps that go on where the last one ended", received)
+        hint = "use_cache=True, one prompt"
+        raise CapabilityError("generate", "steps that go on where the last one ended", received, hint)
     for name in OF_ROWS:
         if call.options.get(name) is not None:
             expected = "a text without padding, whose tokens see all that came before"

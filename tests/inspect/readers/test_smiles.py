@@ -22,7 +22,7 @@ def test_the_tokenizer_reads_smiles(loaded):
 
 
 def gold_pairs(tokens):
-    """Product atoms and the reactant atoms they were: thiol and fluoropyridine give the thioether.
+    """Atoms of the product and of the reactants that they were: thiol and fluoropyridine give the thioether.
 
     The atoms on either side of a symmetry may be exchanged: both are gold.
     """
@@ -33,7 +33,7 @@ def gold_pairs(tokens):
     fluorine = [i for i in range(ring, arrow) if tokens[i] == "F"]
     thiol = {0: [1, 4], 1: [2], 2: [1, 4], 3: [6]}
     pairs = [(product[atom], key) for atom, keys in thiol.items() for key in keys]
-    # Product: C C ( C ) S c 1 n c c c c 1 F; reactant: F c 1 c c c n c 1 F, its ring read the other way round.
+    # Product: C C ( C ) S c 1 n c c c c 1 F; reactant: F c 1 c c c n c 1 F, its ring read backwards.
     order = [pyridine[5], pyridine[4], pyridine[3], pyridine[2], pyridine[1], pyridine[0]]
     pairs += list(zip(product[4:10], order, strict=True))
     return [*pairs, (product[10], fluorine[0])], [i for i in range(1, arrow) if tokens[i][0].isalpha()]
