@@ -43,7 +43,7 @@ def test_show_writes_page_and_tables(run, report, tmp_path):
     result = run("show", "report.json", "--out", "page.html", "--csv", "t.csv", "--parquet", "t.parquet")
     assert result.exit_code == 0, result.output
     assert (tmp_path / "page.html").read_text() == report.to_html()
-    rows = list(csv.DictReader((tmp_path / "t.csv").open(newline="")))
+    rows = list(csv.DictReader((tmp_path / "t.csv").read_text(encoding="utf-8").splitlines()))
     assert len(rows) == len(report.table())
     assert (tmp_path / "t.parquet").stat().st_size > 1000
     assert "As CSV:" in result.output and "As Parquet:" in result.output
@@ -88,7 +88,9 @@ def test_inspect_arrays(run, tmp_path):
     result = run("inspect", "qk.npz", "--json", "r.json", "--csv", "t.csv", "--rollout", "3")
     assert result.exit_code == 0, result.output
     report = HeadReport.from_json((tmp_path / "r.json").read_text(encoding="utf-8"))
-    expected = inspect_qk(query, key, is_causal=True, ids=np.arange(9) % 4, name="qk", source="qk.npz", rollout=3)
+    expected = inspect_qk(
+        query, key, is_causal=True, ids=np.arange(9) % 4, name="qk", source="qk.npz", rollout=3
+    )
     assert report == expected
     assert (tmp_path / "report.html").is_file() and (tmp_path / "t.csv").is_file()
     assert "qk: 2 layers × 3 heads" in result.output and "Attention rollout" in result.output

@@ -178,9 +178,9 @@ def inspect(
         if json is not None:
             write("--json", json, report.to_json())
         cli_report.write_tables(report, csv, parquet)
-    cli_report.print_report(report, out, json)
-    if origin == BUILT_IN and model == DEFAULT_MODEL:
-        _print_first_look(report.to_dict(), out)
+    first = origin == BUILT_IN and model == DEFAULT_MODEL
+    look = functools.partial(_print_first_look, report.to_dict(), out) if first else None
+    cli_report.print_report(report, out, json, look)
 
 
 def _text(text: str | None, text_file: Path | None, model: str) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """The commands on reports: `show` draws one again; files of the score table; arrays in place of a model."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,12 +63,14 @@ def write_tables(report: Any, csv: Path | None, parquet: Path | None) -> None:
         report.write_parquet(parquet)
 
 
-def print_report(report: Any, out: Path, json: Path | None) -> None:
-    """The terminal view, and where the files are."""
+def print_report(report: Any, out: Path, json: Path | None, then: Callable[[], None] | None = None) -> None:
+    """The terminal view, and where the files are; ``then`` says more of the page."""
     from headwise.render.text import render_text
 
     Console().print(render_text(report.to_dict()))
     typer.echo(f"Report: {out.resolve()}")
+    if then is not None:
+        then()
     if json is not None:
         typer.echo(f"As JSON: {json.resolve()}")
 

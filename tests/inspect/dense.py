@@ -1,5 +1,5 @@
-"""The scores of a head straight from its dense weights in float64, by their definitions; nothing of ``src`` is
-used."""
+"""The scores of a head straight from its dense weights in float64, by their definitions. Nothing of ``src``
+is used."""
 
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ def logits(query, key, scale, softcap=None, bias=None):
 
 
 def softmax(scores, visible, sinks=None):
-    """Weights over the visible keys; rows that see none are 0. ``sinks`` (H, s) take part in the denominator."""
+    """Weights over the visible keys; rows that see none are 0. ``sinks`` (H, s) join the denominator."""
     scores = np.where(visible, scores, -np.inf)
     largest = scores.max(axis=-1, keepdims=True)
     if sinks is not None:

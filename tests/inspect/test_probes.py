@@ -71,6 +71,13 @@ def expected_of(weights, ids, causal):
     return sums
 
 
+KEYS = {
+    **{key: key for key in ("induction", "induction_control", "induction_null", "preceding")},
+    **{key: key for key in ("previous", "previous_null")},
+    "induction_entry": "entry",
+}
+
+
 @pytest.mark.parametrize("kind", ["llama", "bert"])
 def test_against_dense_weights(kind):
     model = build(kind)
@@ -102,9 +109,7 @@ def test_against_dense_weights(kind):
                 for name, (value, count) in expected_of(weights, ids, causal).items():
                     total[name] = total.get(name, np.zeros(2)) + [value, count]
             sums |= {f"{name}{kind_}": part for name, part in total.items()}
-        for key, name in (("induction", "induction"), ("induction_control", "induction_control"),
-                          ("induction_null", "induction_null"), ("induction_entry", "entry"), ("preceding", "preceding"),
-                          ("previous", "previous"), ("previous_null", "previous_null")):  # fmt: skip
+        for key, name in KEYS.items():
             value, count = sums[name]
             assert entry[key] == pytest.approx(value / count, abs=1e-5), key
         assert entry["previous_all"] == pytest.approx(sums["previous"][0] / 38, abs=1e-5)

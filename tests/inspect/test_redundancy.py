@@ -72,7 +72,7 @@ def test_heads_that_are_the_same_are_found_across_layers():
     {"sinks": np.linspace(-1, 3, 6).astype(np.float32), "is_causal": True},
 ])  # fmt: skip
 def test_the_sketch_estimates_the_bhattacharyya_coefficient(monkeypatch, options):
-    """Against Σ √(p q) of the dense weights of the sampled rows; and close pairs are still verified exactly."""
+    """Against Σ √(p q) of the dense weights of the sampled rows; close pairs are still verified."""
     monkeypatch.setattr(redundancy, "LOGARITHMS", 40_000)
     monkeypatch.setattr(rows, "SAMPLE", 40)
     monkeypatch.setattr(rows, "PASSAGE", 5)

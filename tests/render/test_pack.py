@@ -1,16 +1,21 @@
 """The compact data of a page: what is stored, how exactly, and what goes first when the budget is short."""
 
+import base64
 import math
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headwise.errors import HeadwiseError
+from headwise.render import pack
 from headwise.render.html import render_html
+from headwise.render.schema import read
 
 from .pages import data_of, integers, long_page, rows, weights
 from .reports import make_report, own
+from .test_text_parts import two_texts
 
 HALF_STEP = 0.5 / 65534 + 1e-12
 
@@ -162,12 +167,6 @@ def test_a_budget_that_is_too_small_names_one_that_is_not() -> None:
     assert len(render_html(report, least)) <= least
     with pytest.raises(HeadwiseError):
         render_html(report, least - 2_000)
-
-
-def two_texts() -> dict[str, Any]:
-    from .test_text_parts import two_texts
-
-    return two_texts()
 
 
 def test_several_texts_stand_one_after_the_other() -> None:

@@ -23,7 +23,7 @@ HINT = "np.savez('qk.npz', query=q, key=k, is_causal=True)"
 
 
 def inspect_npz(path: str | Path, **wishes: Any) -> HeadReport:
-    """``inspect_qk`` on the arrays of an .npz file, which are called as its arguments (q, k and v will do too).
+    """``inspect_qk`` on the arrays of an .npz file, called as its arguments (q, k and v will do too).
 
     Args:
         wishes: further arguments of ``inspect_qk``; they go before what the file says.
