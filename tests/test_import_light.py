@@ -56,7 +56,7 @@ def test_public_names():
     assert set(headwise.__all__) == {
         "attention", "multi_head_attention", "AuxRequest", "Aux", "AttentionWeights", "plan",
         "explain", "cost", "inspect_heads", "inspect_qk",
-        "inspect_qk", "HeadwiseError", "ShapeError", "DtypeError",
+        "HeadwiseError", "ShapeError", "DtypeError",
         "CapabilityError", "__version__",
     }  # fmt: skip
     assert headwise.__version__.count(".") == 2

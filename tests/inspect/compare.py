@@ -5,7 +5,7 @@ import numpy as np
 from .dense import NEAR, Scene, card_of, null_of, pooled_of
 
 RELATIVE = {"entropy", "renyi2", "effective_keys", "distance", "distance_without_first", "expected_key",
-            "key_spread", "output_norm"}  # nats, keys, tokens, norms; the others are masses, shares  # fmt: skip
+            "key_spread", "output_norm"}  # the others are masses and shares  # fmt: skip
 
 
 def assert_head(head, weights, ids, special, is_causal, tolerance, floor=1e-12, values=None):

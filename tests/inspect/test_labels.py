@@ -4,31 +4,36 @@ import pytest
 
 from headwise.inspect.labels import LABELS, label_of, label_table, most_telling, out_of_reach
 
-KEYS = ["previous", "next", "special", "first", "induction", "entropy_normalized", "max_weight"]
+KEYS = [
+    "previous", "next", "special", "first", "induction", "alignment", "entropy_normalized", "max_weight",
+]  # fmt: skip
 
 
 def card(**values):
     """Scores that have no label, but for the given ones; (value, null) or a value with null .02."""
-    scores = {key: {"value": 0.1, "null": 0.02, "rows": 5} for key in KEYS}
+    scores = {key: {"value": 0.1, "null": 0.02, "rows": 10} for key in KEYS}
     for key, given in values.items():
         value, null = given if isinstance(given, tuple) else (given, 0.02)
-        scores[key] = {"value": value, "null": null, "rows": 5}
+        scores[key] = {"value": value, "null": null, "rows": 10}
     return scores
 
 
 def test_the_table():
     conditions = ("score", "threshold", "times_null", "rows")
-    table = {row["key"]: tuple(row[part] for part in conditions) for row in label_table({})}
+    table = {row["key"]: tuple(row[part] for part in conditions) for row in label_table({}, cross=True)}
     assert table == {
         "previous": ("previous", 0.5, 5, None),
         "next": ("next", 0.5, 5, None),
         "separator": ("special", 0.6, 5, None),
         "first": ("first", 0.5, 5, None),
         "induction": ("induction", 0.3, 5, 5),
+        "aligned": ("alignment", 0.9, None, 10),
         "broad": ("entropy_normalized", 0.9, None, None),
         "unlabelled": (None, None, None, None),
     }
     assert list(table)[-1] == "unlabelled"
+    alone = [row["key"] for row in label_table({})]
+    assert alone == [key for key in table if key != "aligned"]  # only cross-attention can have it
 
 
 @pytest.mark.parametrize("label", LABELS[:-1], ids=lambda label: label.key)

@@ -128,7 +128,8 @@ def test_what_does_not_fit_is_refused(change, error, message):
 def test_an_npz_file_is_the_same_as_its_arrays(tmp_path):
     query, key = arrays(2, 3, 8, 4)
     options = {
-        "is_causal": True, "scale": 0.3, "softcap": 20.0, "special": np.array([0]), "window_size": np.array([4, 0]),
+        "is_causal": True, "scale": 0.3, "softcap": 20.0, "special": np.array([0]),
+        "window_size": np.array([4, 0]),
         "tokens": np.array(list("abcdefgh")), "ids": np.arange(8) % 3, "pairs": np.array([[5, 3]]),
     }  # fmt: skip
     path = tmp_path / "layers.npz"

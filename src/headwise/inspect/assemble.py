@@ -49,7 +49,7 @@ def assemble(
         ],
         check=dict(check if check is not None else NO_CHECK),
         scores=score_table(found),
-        labels=label_table(null),
+        labels=label_table(null, any(layer.kind == "cross" for layer in layers)),
         layers=entries,
         telling=most_telling(entries),
         notes=[*notes, *_notes(layers, main), *out_of_reach(null, main.n)],

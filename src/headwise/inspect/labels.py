@@ -17,6 +17,8 @@ PER_LABEL = 3  # most telling heads per label
 UNLABELLED = "unlabelled"
 BROAD = "broad"
 INDUCTION = "induction"
+ALIGNED = "aligned"  # cross-attention only
+ALIGNED_ROWS = 10  # a correlation over fewer is chance
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ LABELS = (
         TIMES_NULL,
         FEW_ROWS,
     ),
+    Label(ALIGNED, "aligned", "moves along with the other sequence", "alignment", 0.9, None, ALIGNED_ROWS),
     Label(BROAD, "broad", "spreads over nearly all tokens alike", "entropy_normalized", 0.9, None),
     Label(UNLABELLED, "unlabelled", "shows none of the patterns in this table", None, None, None),
 )
@@ -57,13 +60,15 @@ RANKED_BY = {label.key: label.score or "max_weight" for label in LABELS}
 Scores = Mapping[str, Mapping[str, Any]]
 
 
-def label_table(null: Mapping[str, float | None]) -> list[dict[str, Any]]:
+def label_table(null: Mapping[str, float | None], cross: bool = False) -> list[dict[str, Any]]:
     """The table as plain data; ``reachable`` is False where ``times_null`` asks for more than all the weight.
 
     Args:
         null: score key -> its value under uniform attention on this text; None where there is no number.
+        cross: whether there is cross-attention, and so the label that only it can have.
     """
-    return [{**asdict(label), "reachable": _reachable(label, null)} for label in LABELS]
+    rows = [label for label in LABELS if cross or label.key != ALIGNED]
+    return [{**asdict(label), "reachable": _reachable(label, null)} for label in rows]
 
 
 def _reachable(label: Label, null: Mapping[str, float | None]) -> bool:

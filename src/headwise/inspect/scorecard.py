@@ -79,7 +79,7 @@ SPREAD = (
         "how many equally weighted keys would spread as widely: e^entropy, mean over queries",
         "the mean number of visible keys",
         "broad",
-        source="perplexity of a row",
+        source="the perplexity of a row",
     ),
     Score(
         "max_weight",
@@ -88,7 +88,7 @@ SPREAD = (
         "the largest weight of a query, mean over queries",
         "the mean of 1 / n",
         "sharp",
-        source=f"confidence of {VOITA}, all keys counted",
+        source=f"{VOITA}, with all keys counted",
     ),
     Score(
         "confidence",
@@ -98,7 +98,7 @@ SPREAD = (
         AS_ONE,
         "sharp",
         over="queries that are no special tokens (a sample of them in long texts)",
-        source=f"{VOITA}, special tokens left out",
+        source=f"{VOITA}, with special tokens left out",
     ),
 )
 
@@ -141,7 +141,7 @@ POSITION = (
         "weight on the token before, over queries that have one",
         AS_ONE,
         "looks one token back",
-        over="queries that see a token before; over all queries it is all_rows",
+        over="queries that see a token before",
         source=f"{OLSSON}; over all queries {CLARK}",
         group="position",
     ),
@@ -152,7 +152,7 @@ POSITION = (
         "weight on the token after, over queries that have one; missing in causal models",
         AS_ONE,
         "looks one token ahead",
-        over="queries that see a token after; over all queries it is all_rows",
+        over="queries that see a token after",
         source=CLARK,
         group="position",
     ),
@@ -175,7 +175,7 @@ POSITION = (
         "the same of uniform attention",
         "depends on position, not on content",
         over="Σ w² over all queries",
-        source="the Toeplitz part of the weights",
+        source="the Toeplitz part of the weight matrix",
         group="position",
     ),
 )
@@ -188,7 +188,7 @@ SINKS = (
         "weight on the first token, mean over queries",
         "the mean of 1 / n",
         "rests on the first token",
-        source="α of Gu et al. 2024; above 0.3 they call it a sink",
+        source="Gu et al. 2024, who call it a sink above 0.3",
         group="sinks",
     ),
     Score(
@@ -244,7 +244,7 @@ CONTENT = (
         "over queries that have one",
         "the mean share of such places among the visible keys",
         "finds its own copies",
-        over="queries that see such a place; over all queries it is all_rows",
+        over="queries that see such a place",
         source="Wang et al. 2022; over all queries TransformerLens",
         group="content",
     ),
@@ -255,8 +255,8 @@ CONTENT = (
         "weight on tokens that follow another place of the query's token, over queries that have one",
         "the mean share of such tokens among the visible keys",
         "continues a pattern seen before",
-        over="queries that see such a token; over all queries it is all_rows",
-        source=f"prefix matching of {OLSSON}, as a sum; over all queries TransformerLens",
+        over="queries that see such a token",
+        source=f"{OLSSON}, prefix matching as a sum; over all queries TransformerLens",
         group="content",
     ),
     Score(
@@ -267,7 +267,7 @@ CONTENT = (
         "the mean of 1 / n over such tokens",
         "continues a pattern seen before",
         over="single weights on such tokens",
-        source=f"prefix matching of {OLSSON}, as printed",
+        source=f"{OLSSON}, prefix matching as printed",
         group="content",
     ),
     Score(
@@ -374,7 +374,7 @@ PAIRS = (
         "the mean share of gold keys among the candidates",
         "finds the gold pairs",
         over="queries with a gold key",
-        source="antecedent accuracy of Clark et al. 2019",
+        source="Clark et al. 2019, for antecedents",
         group="pairs",
     ),
     Score(

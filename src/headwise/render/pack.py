@@ -109,7 +109,7 @@ def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[st
         "model": dict(report["model"]),
         "tokens": tokens,
         "special": special,
-        "scores": [_score(score, n) for score in report["scores"]],
+        "scores": [_score(score, max(_starts(report)[1]), every) for score in report["scores"]],
         "labels": [_label(label, names, letters) for label in report["labels"]],
         "layers": {str(layer["layer"]): layer["name"] for layer in report["layers"]},
         "telling": [{key: entry[key] for key in ("layer", "head", "score")} for entry in report["telling"]],
@@ -170,8 +170,13 @@ def _places(
     }
 
 
-def _score(score: Mapping[str, Any], n: int) -> dict[str, Any]:
+def _score(score: Mapping[str, Any], n: int, heads: list[dict[str, Any]]) -> dict[str, Any]:
     top, span = words.span(score, n)
+    if score["range"] is not None and score["range"][1] is None:  # open above: bars end at the largest head
+        found = _column(heads, score["key"])
+        top = max(
+            (v for part in ("value", "null") for v in _listed(found[part]) if v is not None), default=1.0
+        )
     known = {**score, "meaning": words.sentence(score["meaning"]), "null": score["null"].removesuffix(".")}
     group = words.GROUPS.get(score["group"], "")
     return {**known, "inner": words.inner(score["name"]), "top": top, "range": span, "group": group}
@@ -195,6 +200,10 @@ def _column(heads: list[dict[str, Any]], key: str) -> dict[str, Any]:
         same = part != "value" and len(set(numbers)) <= 1
         column[part] = numbers[0] if same and numbers else numbers
     return column
+
+
+def _listed(column: Any) -> list[float | None]:
+    return column if isinstance(column, list) else [column]
 
 
 def _map(pooled: Mapping[str, Any], n: int, factor: int, drawn: bool) -> dict[str, Any]:

@@ -190,7 +190,9 @@ function buildWords() {
   const line = (name, ...rest) =>
     make("tr", {}, make("th", { scope: "row" }, name), ...rest.map((cell) => make("td", {}, cell)));
   const explained = ({ meaning, over, source }) =>
-    [meaning, over && `Mean over ${over}.`, source && `After ${source}.`].filter(Boolean).join(" ");
+    [meaning, over && over !== "all queries" && `Over ${over}.`, source && `Source: ${source}.`]
+      .filter(Boolean)
+      .join(" ");
   $("score-table").append(
     ...scores.map((score) => line(score.name, explained(score), score.range, score.null)),
   );
