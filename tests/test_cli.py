@@ -248,3 +248,30 @@ def test_bytes_that_are_no_text_are_one_line(run):
     result = run("inspect", "minilm", "\udcff hello")
     assert result.exit_code == 2
     assert "TEXT: expected a text in UTF-8" in result.stderr
+
+
+def test_who_computes_the_output(run, tmp_path):
+    result = run("inspect", "minilm", "The cat sat on the mat.", "--compute", "kernel", "--json", "r.json")
+    assert result.exit_code == 0
+    report = HeadReport.from_json((tmp_path / "r.json").read_text())
+    assert "Our kernel computed the model's attention" in report.notes[0]
+    assert 0 < report.check["max_abs_difference"] < 1e-4
+    result = run("inspect", "minilm", "The cat.", "--compute", "gpu")
+    assert result.exit_code == 2 and 'compute: expected "torch" or "kernel"' in result.stderr
+
+
+def test_a_reaction_is_the_example_of_rxnmapper(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+    result = run("inspect", "rxnmapper", "--json", "r.json")
+    assert result.exit_code == 0
+    report = HeadReport.from_json((tmp_path / "r.json").read_text())
+    assert report.tokens[1:5] == ["C", "C", "(", "C"] and report.model["source"] == "rxnmapper==0.4.3"
+    assert report.model["layers"] == 12 and report.layers[3]["name"].endswith("(call 4)")
+
+
+def test_a_model_that_hears_needs_a_file(run):
+    result = run("inspect", "whisper")
+    message = "headwise: text: expected the name of a WAV file; received nothing. Hint: headwise inspect whisper"
+    assert result.exit_code == 2 and message in result.stderr
+    result = run("inspect", "minilm", "A cat.", "--generate", "3")
+    assert result.exit_code == 2 and "None for a model that does not write" in result.stderr
