@@ -57,12 +57,15 @@ def measure(loaded: Any, encoded: Any, compute: str, rounds: int) -> bool:
         card = time.perf_counter() - begin
         extra = max(extra, peak() - plain_peak)
         ratios.append(card / plain)
-        print(f"  {compute:<7} plain {plain:6.2f} s   card {card:6.2f} s   ratio {card / plain:.2f}", flush=True)
+        times = f"plain {plain:6.2f} s   card {card:6.2f} s   ratio {card / plain:.2f}"
+        print(f"  {compute:<7} {times}", flush=True)
     assert report is not None
     page = len(report.to_html().encode())
     ratio = statistics.median(ratios)
-    print(f"  {compute:<7} median ratio {ratio:.2f} (at most {RATIOS[compute]}), extra peak {extra / 1e6:.0f} MB, "
-          f"page {page / 1e6:.2f} MB, max |delta| {report.check['max_abs_difference']:.2g}")  # fmt: skip
+    print(
+        f"  {compute:<7} median ratio {ratio:.2f} (at most {RATIOS[compute]}), extra peak {extra / 1e6:.0f} MB, "
+        f"page {page / 1e6:.2f} MB, max |delta| {report.check['max_abs_difference']:.2g}"
+    )
     return ratio <= RATIOS[compute] and extra <= EXTRA_BYTES and page <= PAGE_BYTES
 
 

@@ -114,7 +114,7 @@ def test_inspect_a_file_and_cut_it(run, tmp_path):
 ERRORS = {
     "unknown model": (
         ["nosuch"],
-        "model: expected a folder with config.json, a Hugging Face hub name, or one of: minilm",
+        "model: expected a folder with config.json, a .gguf file, a Hugging Face hub name, or one of: minilm",
     ),
     "text as model": (["The cat sat"], 'headwise inspect minilm "Your text."'),
     "word as model": (["Hello"], 'headwise inspect minilm "Your text."'),
@@ -271,7 +271,9 @@ def test_a_reaction_is_the_example_of_rxnmapper(run, tmp_path, monkeypatch):
 
 def test_a_model_that_hears_needs_a_file(run):
     result = run("inspect", "whisper")
-    message = "headwise: text: expected the name of a WAV file; received nothing. Hint: headwise inspect whisper"
+    message = (
+        "headwise: text: expected the name of a WAV file; received nothing. Hint: headwise inspect whisper"
+    )
     assert result.exit_code == 2 and message in result.stderr
     result = run("inspect", "minilm", "A cat.", "--generate", "3")
     assert result.exit_code == 2 and "None for a model that does not write" in result.stderr

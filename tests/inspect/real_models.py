@@ -1,12 +1,14 @@
-"""Known heads of real models: SmolLM2's induction heads, Whisper's alignment heads. ``make models`` runs this;
-the packages are too large for every test run."""
+"""Known heads of real models: induction heads of SmolLM2, alignment heads of Whisper.
+
+``make models`` runs this; the packages are too large for every test run.
+"""
 
 import importlib.util
 import json
+import pydoc_data.topics
 import statistics
 from pathlib import Path
 
-import pydoc_data.topics
 import pytest
 
 from headwise.inspect import inspect_heads
