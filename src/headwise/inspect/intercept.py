@@ -7,7 +7,7 @@ at a time, as in the model itself.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -170,9 +170,10 @@ def _order(mask: torch.Tensor, n_q: int, n_k: int) -> dict[str, Any]:
 @contextmanager
 def _seen_through() -> Iterator[None]:
     """Let torch's multi-head attention run its own body, though somebody listens."""
-    before: Callable[..., bool] = functional.has_torch_function
-    functional.has_torch_function = lambda _: False
+    module: Any = functional
+    before = module.has_torch_function
+    module.has_torch_function = lambda _: False
     try:
         yield
     finally:
-        functional.has_torch_function = before
+        module.has_torch_function = before

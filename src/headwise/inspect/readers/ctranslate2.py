@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from headwise.errors import CapabilityError, HeadwiseError
 
-DTYPES = {0: np.dtype("<f4"), 1: np.dtype("<i1"), 2: np.dtype("<i2"), 3: np.dtype("<i4"), 4: np.dtype("<f2")}
+DTYPES: dict[int, np.dtype[Any]] = {
+    i: np.dtype(f"<{kind}") for i, kind in enumerate(("f4", "i1", "i2", "i4", "f2"))
+}
 BINARY_VERSION = 6
 START = "<|startoftranscript|>"
 
