@@ -74,7 +74,7 @@ def test_heads_that_are_the_same_are_found_across_layers():
 def test_the_sketch_estimates_the_bhattacharyya_coefficient(monkeypatch, options):
     """Against Σ √(p q) of the dense weights of the sampled rows; close pairs are still verified."""
     monkeypatch.setattr(redundancy, "LOGARITHMS", 40_000)
-    monkeypatch.setattr(rows, "SAMPLE", 40)
+    monkeypatch.setattr(rows, "WHOLE", 40)
     monkeypatch.setattr(rows, "PASSAGE", 5)
     monkeypatch.setattr(rows, "PASSAGES", 8)
     query, key = arrays(60, 6, 3, scale=0.9)

@@ -127,7 +127,7 @@ def test_short_texts_and_maps_of_blocks(n):
 
 
 def test_a_long_text_is_sampled_in_passages(monkeypatch):
-    monkeypatch.setattr(rows, "SAMPLE", 12)
+    monkeypatch.setattr(rows, "WHOLE", 12)
     monkeypatch.setattr(rows, "PASSAGE", 4)
     monkeypatch.setattr(rows, "PASSAGES", 3)
     monkeypatch.setattr(scoring, "ROW_BUDGET", 100)

@@ -14,12 +14,12 @@ from headwise.request import AuxRequest
 
 PASSAGE = 24  # consecutive rows that are read together
 PASSAGES = 8
-SAMPLE = PASSAGE * PASSAGES  # rows of a sample; a text of no more rows is its own sample
+WHOLE = 512  # a text of no more rows is its own sample
 
 
 def sample_starts(n_q: int) -> tuple[Integers, int]:
     """First rows of the passages of a sample, evenly over the text, and the rows of a passage."""
-    if n_q <= SAMPLE:
+    if n_q <= WHOLE:
         return np.zeros(1, np.int64), n_q
     return np.linspace(0, n_q - PASSAGE, PASSAGES).round().astype(np.int64), PASSAGE
 
