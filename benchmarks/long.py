@@ -64,7 +64,8 @@ def measure(loaded: Any, encoded: Any, compute: str, rounds: int) -> bool:
     ratio = statistics.median(ratios)
     print(
         f"  {compute:<7} median ratio {ratio:.2f} (at most {RATIOS[compute]}), "
-        f"extra peak {extra / 1e6:.0f} MB, page {page / 1e6:.2f} MB, max |delta| {report.check['max_abs_difference']:.2g}"
+        f"extra peak {extra / 1e6:.0f} MB, page {page / 1e6:.2f} MB, "
+        f"max |delta| {report.check['max_abs_difference']:.2g}"
     )
     return ratio <= RATIOS[compute] and extra <= EXTRA_BYTES and page <= PAGE_BYTES
 
