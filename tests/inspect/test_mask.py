@@ -105,10 +105,10 @@ def test_a_function_that_is_not_what_it_looks_like_is_taken_at_its_word():
     assert honest.options("self")["window_size"] == lying.options("self")["window_size"] == (3, None)
     impostor.__module__, impostor.__qualname__ = hf.__name__, hf.causal_mask_function.__qualname__
     assert "attn_mask" in rule_of(impostor).options("self")
-    moved = hf.remap_positions_for_packed_sequence(
-        hf.causal_mask_function, torch.arange(28).reshape(2, 14) % 5
-    )
-    assert "attn_mask" in rule_of(moved).options("self")  # positions that start anew need their ids
+    if hasattr(hf, "remap_positions_for_packed_sequence"):  # of later versions
+        positions = torch.arange(28).reshape(2, 14) % 5
+        moved = hf.remap_positions_for_packed_sequence(hf.causal_mask_function, positions)
+        assert "attn_mask" in rule_of(moved).options("self")  # positions that start anew need their ids
 
 
 def test_the_tensor_travels_lazily():

@@ -156,9 +156,10 @@ def test_ready_made_masks():
 def test_a_single_query_beside_a_cache_stands_at_its_end():
     model, ids = build("llama"), random_ids()
     with torch.no_grad():
-        cache = model(input_ids=ids, use_cache=True).cache
+        output = model(input_ids=ids, use_cache=True)
+    name = "cache" if "cache" in output else "past_key_values"  # as transformers called it at first
     dense, _ = eager_weights("llama", {"input_ids": torch.cat([ids, ids[:, :1]], dim=1)})
-    calls, _ = heard(model, {"input_ids": ids[:, :1], "cache": cache})
+    calls, _ = heard(model, {"input_ids": ids[:, :1], name: output[name]})
     assert [(call.offset, call.is_causal) for call in calls] == [(N_TOKENS, True)] * 3
     for call, weights in zip(calls, dense, strict=True):
         assert np.abs(weights_of_call(call)[0, :, 0] - weights[0, :, -1].numpy()).max() < 3e-5

@@ -52,9 +52,6 @@ MODELS = {
         **SMALL, **WIDE, **LONG, **GROUPED, **MARKS, "num_hidden_layers": 4, "head_dim": 12,
         "intermediate_size_mlp": 40, "attention_chunk_size": 4, "num_local_experts": 2}),
     "diffllama": ("DiffLlamaForCausalLM", {**SMALL, **WIDE, **LONG, **GROUPED}),
-    "gptj": ("GPTJForCausalLM", {
-        "vocab_size": VOCABULARY, "n_embd": 48, "n_layer": 2, "n_head": 4, "rotary_dim": 8, **WIDE,
-        "bos_token_id": 0, "eos_token_id": 0}),
     "falcon": ("FalconForCausalLM", {  # calls torch's own attention
         "vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
         **WIDE}),
