@@ -6,9 +6,8 @@ import torch
 
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect.capture import attached
-from headwise.inspect.inputs import read_by
 from headwise.inspect.run import inspect_heads
-from headwise.inspect.steps import Steps
+from headwise.inspect.steps import Steps, read_by
 
 from .zoo import N_TOKENS, WRITERS, build, eager_weights, inputs_of, weights_of_call
 

@@ -1,8 +1,7 @@
 """What the user hands to ``inspect_heads``: a model that can be inspected, and one text for it."""
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -281,40 +280,6 @@ def _check_text(model: Any, text: Sequence) -> None:
             str(text.n),
             f"cut the text (on the command line: --max-tokens {limit})",
         )
-
-
-def started(model: Any, inputs: Inputs) -> Inputs:
-    """The inputs of the first step of a model that writes: the decoder of two begins with its start token."""
-    start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
-    config = getattr(model, "config", None)
-    start = getattr(config, "decoder_start_token_id", None) if start is None else start
-    if (
-        not getattr(config, "is_encoder_decoder", False)
-        or TARGET in inputs.texts
-        or not isinstance(start, int)
-    ):
-        return inputs
-    target = Sequence("decoder_input_ids", np.array([start]), np.ones(1, bool))
-    keywords = {**inputs.keywords, "decoder_input_ids": torch.tensor([[start]])}
-    return replace(inputs, keywords=keywords, texts={**inputs.texts, TARGET: target})
-
-
-@contextmanager
-def read_by(model: torch.nn.Module) -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """The ids that a model reads in each step while it writes: (keyword, ids)."""
-    read: list[tuple[str, torch.Tensor]] = []
-
-    def keep(_: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        for name in ("decoder_input_ids", "input_ids"):
-            if isinstance(keywords.get(name), torch.Tensor):
-                read.append((name, keywords[name].clone()))
-                return
-
-    hook = model.register_forward_pre_hook(keep, with_kwargs=True)
-    try:
-        yield read
-    finally:
-        hook.remove()
 
 
 def without_logits(model: torch.nn.Module, inputs: Inputs) -> Inputs:

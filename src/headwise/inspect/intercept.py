@@ -65,7 +65,7 @@ class _Listening(TorchFunctionMode):
         if function is functional.multi_head_attention_forward:  # hear what it calls in turn
             with self, _seen_through():
                 return function(*args, **keywords)
-        if self.attachment.inside or not self.running:
+        if self.attachment.inside or not self.running or id(self.running[-1]) not in self.attachment.names:
             return function(*args, **keywords)
         if self.attachment.seams.sdpa and function is SDPA:
             return self._hear_sdpa(*args, **keywords)

@@ -91,9 +91,10 @@ def inspect_heads(
             sparse or paged attention, an attention that is heard nowhere. The message names it.
     """
     require_frameworks(["torch"])
-    from headwise.inspect.inputs import check_model, started, take_inputs
+    from headwise.inspect.inputs import check_model, take_inputs
     from headwise.inspect.places import Places
     from headwise.inspect.selftest import self_test
+    from headwise.inspect.steps import started
 
     check_model(model)
     given = take_inputs(model, inputs, sequence)
@@ -177,8 +178,7 @@ def _written(
     import torch
 
     from headwise.inspect.capture import attached
-    from headwise.inspect.inputs import read_by
-    from headwise.inspect.steps import Steps
+    from headwise.inspect.steps import Steps, read_by
 
     if not callable(getattr(model, "generate", None)):
         hint = "leave generate out: the forward pass reads the whole text"

@@ -4,13 +4,17 @@ In its first step an attention sees the prompt, in each later one a new token be
 of all steps together are those of one pass over the whole text, and are scored as such.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from headwise.errors import CapabilityError
 from headwise.inspect.call import AttentionCall
+from headwise.inspect.inputs import TARGET, Inputs, Sequence
 
 OF_ROWS = ("segment_ids", "attn_mask")  # options that say something else in every step
 
@@ -113,3 +117,37 @@ def _joined_bias(parts: list[torch.Tensor], n_k: int) -> torch.Tensor:
     """(B, H, rows of all steps, n_k); what a step had no keys for is hidden by causality."""
     wide = [torch.nn.functional.pad(part[..., :n_k], (0, n_k - min(n_k, part.shape[-1]))) for part in parts]
     return torch.cat(wide, dim=2)
+
+
+def started(model: Any, inputs: Inputs) -> Inputs:
+    """The inputs of the first step of a model that writes: the decoder of two begins with its start token."""
+    start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
+    config = getattr(model, "config", None)
+    start = getattr(config, "decoder_start_token_id", None) if start is None else start
+    if (
+        not getattr(config, "is_encoder_decoder", False)
+        or TARGET in inputs.texts
+        or not isinstance(start, int)
+    ):
+        return inputs
+    target = Sequence("decoder_input_ids", np.array([start]), np.ones(1, bool))
+    keywords = {**inputs.keywords, "decoder_input_ids": torch.tensor([[start]])}
+    return replace(inputs, keywords=keywords, texts={**inputs.texts, TARGET: target})
+
+
+@contextmanager
+def read_by(model: torch.nn.Module) -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """The ids that a model reads in each step while it writes: (keyword, ids)."""
+    read: list[tuple[str, torch.Tensor]] = []
+
+    def keep(_: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        for name in ("decoder_input_ids", "input_ids"):
+            if isinstance(keywords.get(name), torch.Tensor):
+                read.append((name, keywords[name].clone()))
+                return
+
+    hook = model.register_forward_pre_hook(keep, with_kwargs=True)
+    try:
+        yield read
+    finally:
+        hook.remove()
