@@ -49,7 +49,7 @@ long: $(VENV)/.installed $(VENV)/.large
 # In a folder ahead of the installed packages, so that nothing installed changes.
 oldest: $(VENV)/.installed $(VENV)/.dev
 	$(PIP) install -q --upgrade --target build/oldest $(OLDEST) --no-deps
-	HF_HUB_OFFLINE=1 PYTHONPATH=$(abspath build/oldest) $(BIN)/python -m pytest -W "ignore:.torch.jit.script" \
+	HF_HUB_OFFLINE=1 PYTHONPATH=$(abspath build/oldest) $(BIN)/python -m pytest -W ignore::DeprecationWarning \
 	  tests/inspect
 
 # The peers are large and only this target wants them.
