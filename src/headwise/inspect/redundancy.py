@@ -9,6 +9,7 @@ ln 2 (1 − BC) ≤ JS ≤ 1 − BC. The pairs that the sketch calls close are t
 weights are kept. Where it is cheap enough, all pairs are exact and no sketch is made.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ class Redundancy:
 
     def distances(self) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """(N, N) mean JS of all heads, in the order of ``heads``, and which entries are exact."""
-        weights = np.concatenate(self._kept)
+        weights = [head for layer in self._kept for head in layer]
         n = len(weights)
         exact = np.eye(n, dtype=bool)
         a, b = np.triu_indices(n, 1)
@@ -169,8 +170,8 @@ def _cosines(sketches: npt.NDArray[np.float32]) -> Floats:
     return cosines
 
 
-def divergences(weights: npt.NDArray[Any], a: Integers, b: Integers) -> Floats:
-    """Mean JS of the pairs (a, b) of heads over the rows that see a key; weights are (N, rows, keys)."""
+def divergences(weights: Sequence[npt.NDArray[Any]], a: Integers, b: Integers) -> Floats:
+    """Mean JS of the pairs (a, b) of heads over the rows that see a key; per head (rows, keys) weights."""
     entropies = np.stack([_entropy(head.astype(np.float64)) for head in weights])
     found = np.zeros(len(a))
     for at, (i, j) in enumerate(zip(a, b, strict=True)):
