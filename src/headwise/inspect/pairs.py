@@ -13,7 +13,7 @@ import numpy.typing as npt
 from headwise.errors import HeadwiseError
 from headwise.inspect.call import AttentionCall
 from headwise.inspect.positions import positions
-from headwise.inspect.rows import Rows
+from headwise.inspect.rows import weights_of
 from headwise.inspect.tally import Booleans, Floats, Integers, Mean, Tally
 from headwise.inspect.text import Text
 from headwise.statistics import Aux
@@ -161,7 +161,7 @@ def _matched(queries: Integers, gold: Booleans) -> Floats:
 def _in_pieces(call: AttentionCall, at: Integers, columns: Integers) -> Floats:
     """(H, len(at), len(columns)) weights of some rows, a bounded number of rows at a time."""
     step = max(1, PIECE // (call.query.shape[-3] * call.key.shape[-2]))
-    pieces = [Rows(call, at[a : a + step], 1).weights()[..., columns] for a in range(0, len(at), step)]
+    pieces = [weights_of(call, at[a : a + step])[..., columns] for a in range(0, len(at), step)]
     return np.concatenate(pieces, axis=1)
 
 

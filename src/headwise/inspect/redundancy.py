@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from headwise.inspect.call import AttentionCall
 from headwise.inspect.clusters import average_link
-from headwise.inspect.rows import Rows, sample_starts
+from headwise.inspect.rows import Rows, sample_starts, weights_of
 from headwise.inspect.tally import Floats, Integers
 from headwise.inspect.text import Text
 from headwise.statistics import Aux
@@ -25,7 +25,7 @@ from headwise.statistics import Aux
 ALIKE = 0.05  # nats; average-link groups are cut here (ln 2 = 0.69 is the most)
 MOST_ROWS = 64  # rows for exact divergences
 KEPT_BYTES = 96_000_000  # their weights, in float32
-LOGARITHMS = 50_000_000  # that exact divergences may take
+LOGARITHMS = 30_000_000  # that exact divergences may take
 SIGNS = 32  # columns of the sketch
 LISTED = 50  # closest pairs in the report
 BETWEEN = (1 + np.log(2)) / 2  # JS lies between ln 2 and 1 times 1 − BC
@@ -63,7 +63,7 @@ class Redundancy:
             self._plan(*sizes)
         if sizes != self.sizes:
             return
-        weights = Rows(call, self.rows, 1).weights().astype(np.float32)
+        weights = weights_of(call, self.rows).astype(np.float32)
         if aux.sink_logit_mass is not None:  # what the sink logits take is one more key
             taken = np.nan_to_num(np.asarray(aux.sink_logit_mass)[0][:, self.rows])
             weights = np.concatenate([weights, taken[..., None].astype(np.float32)], axis=-1)

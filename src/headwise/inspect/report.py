@@ -12,6 +12,7 @@ from headwise.errors import HeadwiseError
 from headwise.render.schema import SCHEMA, VERSION, read
 
 PAGE_BUDGET = 5_000_000
+NUMBERS = frozenset({int, float})
 FRAME_HEIGHT = 860  # pixels of the page inside a notebook: all heads and the chosen one beside them
 
 
@@ -154,5 +155,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
+        if NUMBERS.issuperset(map(type, value)) and all(map(math.isfinite, value)):
+            return list(value)  # most of a report are such lists
         return [_plain(item) for item in value]
     return value

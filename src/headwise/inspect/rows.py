@@ -35,11 +35,12 @@ class Rows:
     """Passages of query rows of a call over one sequence (B = 1), over all its keys.
 
     Attributes:
-        at: (r,) the rows, in order.
+        at: (r,) the rows, in order; start: position of row 0 of the call among the keys.
     """
 
     def __init__(self, call: AttentionCall, starts: Integers, length: int) -> None:
         self.at = (starts[:, None] + np.arange(length)).reshape(-1)
+        self.start = call.offset
         self._call = picked(call, starts, length)
 
     @property
@@ -72,15 +73,10 @@ class Rows:
             name: _flat(answer) for name, answer in aux.asked().items() if answer.ndim >= 3
         }
 
-    def weights(self) -> Floats:
-        """The weights (H, r, n_k) themselves, 0 in rows that see nothing: as many numbers as that, so ask for
-        few rows."""
-        return np.nan_to_num(self.statistics(pooled=1)["pooled"])
-
     def changed(self, **parts: Any) -> "Rows":
         """The same rows with other parts of the call: query, key or options."""
         rows = object.__new__(Rows)
-        rows.at, rows._call = self.at, replace(self._call, **parts)
+        rows.at, rows.start, rows._call = self.at, self.start, replace(self._call, **parts)
         return rows
 
     @property
@@ -132,6 +128,43 @@ def picked(call: AttentionCall, starts: Integers, length: int) -> AttentionCall:
         options=options,
         runner=None,
     )
+
+
+def weights_of(call: AttentionCall, at: Integers) -> Floats:
+    """The weights (H, len(at), n_k) of some rows, 0 in rows that see nothing: ask for few rows.
+
+    All of them run as the rows of one problem; a mask says what each sees from where it stands in the text.
+    """
+    n_k = call.key.shape[-2]
+    position, key = (at + call.offset)[:, None], np.arange(n_k)
+    visible = np.ones((len(at), n_k), bool)
+    options = dict(call.options)
+    options.pop("query_offset", None)
+    left, right = options.pop("window_size", None) or (None, None)
+    if options.pop("is_causal", False):
+        visible &= key <= position
+    if left is not None:
+        visible &= key >= position - left
+    if right is not None:
+        visible &= key <= position + right
+    segments = options.pop("segment_ids", None)
+    if segments is not None:
+        of_queries, of_keys = segments if isinstance(segments, tuple) else (segments, segments)
+        visible &= np.asarray(of_queries).reshape(-1)[at][:, None] == np.asarray(of_keys).reshape(-1)
+    for name in ("attn_mask", "attn_bias"):
+        if options.get(name) is not None:
+            mask = np.asarray(options[name])
+            options[name] = mask if mask.ndim < 2 or mask.shape[-2] == 1 else mask[..., at, :]
+    mask = options.get("attn_mask")
+    if mask is None:
+        options["attn_mask"] = None if visible.all() else visible
+    elif mask.dtype == np.bool_:
+        options["attn_mask"] = mask & visible
+    else:
+        options["attn_mask"] = np.where(visible, mask, -np.inf).astype(mask.dtype)
+    query, key_array = plain(call.query)[:, :, at], plain(call.key)
+    found = attention_statistics(query, key_array, return_aux=AuxRequest(pooled=1), **options)
+    return np.nan_to_num(np.asarray(found.pooled, np.float64)[0])
 
 
 def _mask_rows(mask: npt.NDArray[Any], at: Integers) -> npt.NDArray[Any]:

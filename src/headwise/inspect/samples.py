@@ -83,18 +83,37 @@ def uniform_norms(rows: Rows, value: Any, of: Booleans, options: dict[str, Any])
         options: those of the uniform call.
     """
     call, values = rows.call, plain(value)[0]
-    query = np.zeros((*call.query.shape[:-1], 1), call.query.dtype)
-    key = np.zeros((*call.key.shape[:-1], 1), call.key.dtype)
-    equal = rows.changed(query=query, key=key, options=options)
-    output, _ = equal.attend(values)
-    every = np.broadcast_to(of, output.shape[:2])
-    means = {"output_norm": norms(output, every)}
-    if call.kind == "self":
-        sizes = np.linalg.norm(values, axis=-1, keepdims=True)
+    heads = call.query.shape[-3]
+    sizes = np.linalg.norm(values, axis=-1, keepdims=True)
+    every = np.broadcast_to(of, (heads, of.shape[-1]))
+    if set(options) <= {"is_causal", "query_offset"}:
+        means, first = _plain_means(rows, values, bool(options.get("is_causal")))
+        weighted, _ = _plain_means(rows, sizes, bool(options.get("is_causal")))
+    else:
+        query = np.zeros((*call.query.shape[:-1], 1), call.query.dtype)
+        key = np.zeros((*call.key.shape[:-1], 1), call.key.dtype)
+        equal = rows.changed(query=query, key=key, options=options)
+        means, _ = equal.attend(values)
         weighted, found = equal.attend(sizes, sink_mass=1)
-        of_first = np.nan_to_num(found["sink_mass"]) * _each_head(sizes[:, 0, 0], len(output))[:, None]
-        means["first_by_norm"] = ratio_over(of_first, weighted[..., 0], every, every)
-    return means
+        first = np.nan_to_num(found["sink_mass"])
+    found_means = {"output_norm": norms(means, every)}
+    if call.kind == "self":
+        of_first = first * _each_head(sizes[:, 0, 0], heads)[:, None]
+        found_means["first_by_norm"] = ratio_over(of_first, weighted[..., 0], every, every)
+    return found_means
+
+
+def _plain_means(rows: Rows, values: npt.NDArray[Any], is_causal: bool) -> tuple[Floats, Floats]:
+    """The mean (H, r, d) of the values that each row sees, from running sums, and the weight (1, r) of the
+    first; for causal attention or for rows that see everything."""
+    n_k, heads = values.shape[1], rows.call.query.shape[-3]
+    seen = np.full(len(rows.at), n_k)
+    if is_causal:
+        seen = np.clip(rows.at + rows.start + 1, 0, n_k)
+    sums = np.cumsum(values, axis=1, dtype=np.float64)[:, np.maximum(seen, 1) - 1]
+    means = np.where(seen[:, None] > 0, sums / np.maximum(seen, 1)[:, None], 0.0)
+    first = np.where(seen > 0, 1 / np.maximum(seen, 1), 0.0)[None]
+    return np.repeat(means, heads // len(means), axis=0), first
 
 
 def _each_head(of_key_heads: npt.NDArray[Any], heads: int) -> Floats:
