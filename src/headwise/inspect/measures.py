@@ -89,7 +89,10 @@ def visible_of(call: AttentionCall, uniform: Aux) -> Visible:
     largest = _rows(uniform.max_weight)
     rows = np.isfinite(largest)
     keys = np.where(rows, np.rint(1 / np.where(rows, largest, 1.0)), 0.0)
-    seen = None if uniform.offsets is None else _all_offsets(call, uniform) > 0
+    seen = None
+    if uniform.offsets is not None:
+        asked = _rows(uniform.offsets) > 0
+        seen = np.pad(asked, ((0, 0), (0, 0), (0, len(OFFSETS) - asked.shape[-1])))
     return Visible(keys, rows, seen)
 
 
@@ -105,13 +108,13 @@ def tally_of(call: AttentionCall, aux: Aux, visible: Visible, keys: Text) -> Tal
     if call.kind != "self":
         means |= _steps(aux, of)
         return Tally(np.broadcast_to(count, heads), means, received=received)
-    mass = _all_offsets(call, aux)
-    means |= _neighbours(call, aux, visible, mass, of)
+    near = _near(aux, of)
+    means |= _neighbours(call, aux, visible, of)
     return Tally(
         np.broadcast_to(count, heads),
         means,
-        _offsets(call, aux, visible, mass, of),
-        _bands(call, aux, mass, of),
+        _offsets(call, aux, visible, near, of),
+        _bands(call, aux, near, of),
         received,
     )
 
@@ -195,45 +198,54 @@ def _worth_it(ratio: Mean) -> Mean:
     return Mean(np.where(enough, ratio.total, 0.0), np.where(enough, ratio.weight, 0.0), ratio.rows, ratio.of)
 
 
-def _neighbours(
-    call: AttentionCall, aux: Aux, visible: Visible, mass: Floats, of: Booleans
-) -> dict[str, Mean]:
+def _neighbours(call: AttentionCall, aux: Aux, visible: Visible, of: Booleans) -> dict[str, Mean]:
     assert visible.offsets is not None
+    mass = np.asarray(aux.offsets)[0]
     means = {
         "distance": mean_over(_rows(aux.distance), of, of),
-        "self": mean_over(mass[..., NEAR], of, of),
-        "previous": mean_over(mass[..., NEAR - 1], visible.offsets[..., NEAR - 1], of),
+        "self": mean_over(mass[..., NEAR].astype(np.float64), of, of),
+        "previous": mean_over(mass[..., NEAR - 1].astype(np.float64), visible.offsets[..., NEAR - 1], of),
     }
     if not call.is_causal:
-        means["next"] = mean_over(mass[..., NEAR + 1], visible.offsets[..., NEAR + 1], of)
+        means["next"] = mean_over(mass[..., NEAR + 1].astype(np.float64), visible.offsets[..., NEAR + 1], of)
     return means
 
 
-def _offsets(call: AttentionCall, aux: Aux, visible: Visible, mass: Floats, of: Booleans) -> Offsets:
+def _near(aux: Aux, of: Booleans) -> Floats:
+    """(H, 17): the mass of all rows at every one of OFFSETS, 0 at those that no row sees."""
+    mass = np.asarray(aux.offsets)[0]
+    if not of.all():
+        mass = np.where(of[..., None], mass, 0)
+    sums = mass.sum(axis=1, dtype=np.float64)
+    return np.pad(sums, ((0, 0), (0, len(OFFSETS) - sums.shape[1])))
+
+
+def _offsets(call: AttentionCall, aux: Aux, visible: Visible, near: Floats, of: Booleans) -> Offsets:
     assert visible.offsets is not None
     strongest = np.asarray(aux.argmax)[0]
-    offset = strongest - (np.arange(strongest.shape[1]) + call.offset)
-    hits = (offset[..., None] == np.array(OFFSETS)) & of[..., None]
     heads = len(strongest)
+    offset = strongest - (np.arange(strongest.shape[1]) + call.offset)
+    slot = np.where(of & (np.abs(offset) <= NEAR), offset + NEAR, len(OFFSETS))  # the last one: elsewhere
+    slots = len(OFFSETS) + 1
+    hits = np.bincount((slot + slots * np.arange(heads)[:, None]).reshape(-1), minlength=heads * slots)
     rows = np.broadcast_to((visible.offsets & of[..., None]).sum(axis=1), (heads, len(OFFSETS)))
     count = np.broadcast_to(of.sum(axis=1), heads)
     return Offsets(
-        np.where(of[..., None], mass, 0.0).sum(axis=1),
-        hits.sum(axis=1, dtype=np.float64),
+        near,
+        hits.reshape(heads, slots)[:, :-1].astype(np.float64),
         rows.astype(np.float64),
         count.astype(np.float64),
     )
 
 
-def _bands(call: AttentionCall, aux: Aux, mass: Floats, of: Booleans) -> Bands:
+def _bands(call: AttentionCall, aux: Aux, near: Floats, of: Booleans) -> Bands:
     """Bands of offsets: each of OFFSETS alone, then |offset| 9 … 15, 16 … 31 and so on, both sides together.
 
     Pairs are counted by position alone: every key that stands there, seen or not, but none after the query
     in causal attention.
     """
     n_k, causal = call.key.shape[-2], call.is_causal
-    position = np.arange(mass.shape[1]) + call.offset
-    near = np.where(of[..., None], mass, 0.0).sum(axis=1)
+    position = np.arange(of.shape[1]) + call.offset
     there = position[:, None] + np.array(OFFSETS)
     exists = (there >= 0) & (there < n_k) & (~np.bool_(causal) | (np.array(OFFSETS) <= 0))
     near_pairs = (of[..., None] & exists).sum(axis=1)
@@ -266,12 +278,6 @@ def _steps(aux: Aux, of: Booleans) -> dict[str, Mean]:
     both[:, 1:] &= np.broadcast_to(of, strongest.shape)[:, :-1]
     both[:, :1] = False
     return {"monotonic": mean_over(forward, both, np.broadcast_to(of, strongest.shape))}
-
-
-def _all_offsets(call: AttentionCall, aux: Aux) -> Floats:
-    """(H, n_q, 17): the mass at every one of OFFSETS, 0 at those that no row sees."""
-    asked = offsets_of(call)
-    return np.pad(_rows(aux.offsets), ((0, 0), (0, 0), (0, len(OFFSETS) - len(asked))))
 
 
 def _ids(queries: Text, keys: Text) -> tuple[Integers, Integers] | None:
