@@ -153,9 +153,9 @@ def weights_of(call: AttentionCall, at: Integers) -> Floats:
         visible &= np.asarray(of_queries).reshape(-1)[at][:, None] == np.asarray(of_keys).reshape(-1)
     for name in ("attn_mask", "attn_bias"):
         if options.get(name) is not None:
-            mask = np.asarray(options[name])
-            options[name] = mask if mask.ndim < 2 or mask.shape[-2] == 1 else mask[..., at, :]
-    mask = options.get("attn_mask")
+            whole = np.asarray(options[name])
+            options[name] = whole if whole.ndim < 2 or whole.shape[-2] == 1 else whole[..., at, :]
+    mask: Any = options.get("attn_mask")
     if mask is None:
         options["attn_mask"] = None if visible.all() else visible
     elif mask.dtype == np.bool_:
