@@ -236,12 +236,21 @@ def test_scores_that_are_not_finite_are_refused():
         inspect_qk(query, key)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_refused(number):
+    query, key, value = arrays(6, 6)
+    value[1, 5, 0] = number
+    message = "value: expected finite numbers wherever a key is seen; received layer 0: .* in 2 heads"
+    with pytest.raises(HeadwiseError, match=message):
+        inspect_qk(query, key, value, is_causal=True)
+
+
 def test_hidden_keys_may_hold_anything():
     query, key, value = arrays(6, 6)
     mask = np.ones((6, 6), bool)
     mask[:, 2] = False
     clean = inspect_qk(query, key, value, attn_mask=mask)
-    key[:, 2] = np.nan
+    key[:, 2], value[:, 2] = np.nan, np.nan
     assert inspect_qk(query, key, value, attn_mask=mask).to_dict() == clean.to_dict()
 
 

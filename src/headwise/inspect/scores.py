@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from headwise.errors import HeadwiseError
 from headwise.inspect import samples
 from headwise.inspect.call import AttentionCall
 from headwise.inspect.measures import (
@@ -114,6 +115,13 @@ class Scorer:
         rows = Rows(call, *sample_starts(n_q))
         visible, null = self._uniform_of(call, queries, own, keys)
         tally = tally_of(call, aux, visible, keys) + _sampled(call, own, keys, rows, aux, visible)
+        written = tally.means.get("output_norm")
+        if written is not None and not np.isfinite(written.total).all():
+            raise HeadwiseError(
+                "value",
+                "finite numbers wherever a key is seen",
+                f"{call.name}: outputs that are not finite in {np.sum(~np.isfinite(written.total))} heads",
+            )
         if call.value is not None:
             equal = Rows(call.uniform(), *sample_starts(n_q)).call.options
             null = null.with_means(
