@@ -1,4 +1,4 @@
-"""One call as the custom operator sees it, tensors and plain values, and the way back to a checked problem."""
+"""One call as the operator sees it: tensors and plain values, and the way back to a checked problem."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -236,19 +236,6 @@ def answer_shapes(call: Call) -> dict[str, tuple[tuple[Any, ...], torch.dtype]]:
     ids = (call.key_tokens, call.query_tokens, call.segments)
     names = answer_names(ids, {name: getattr(call, name) for name in ASKED})
     return {name: (others.get(name, row), torch.int64 if name in WHOLE else dtype) for name in names}
-
-
-def empty_output(query: Tensor, d_v: Any, dtype: torch.dtype) -> Tensor:
-    """``(..., H, n_q, d_v)`` in the layout of query: heads inside rows where they are so there.
-
-    A layer projects to ``(..., n, H * d)`` and views that as heads; an output laid out likewise is put back
-    together without a copy.
-    """
-    *lead, n_q, _ = query.shape
-    if query.ndim > 2 and query.stride(-3) < query.stride(-2):
-        *lead, heads = lead
-        return query.new_empty((*lead, n_q, heads, d_v), dtype=dtype).transpose(-3, -2)
-    return query.new_empty((*lead, n_q, d_v), dtype=dtype)
 
 
 def _view(tensor: Tensor) -> NDArray[Any]:

@@ -218,7 +218,7 @@ def _pair(given: Any) -> tuple[Tensor | None, Tensor | None]:
 def _offset(given: Any) -> tuple[int | None, Tensor | None]:
     if given is None or is_whole(given):
         return given if given is None else int(given), None
-    if isinstance(given, Tensor) or isinstance(given, list | tuple) or hasattr(given, "shape"):
+    if isinstance(given, Tensor | list | tuple) or hasattr(given, "shape"):
         return None, _integers("query_offset", given)
     if torch.compiler.is_compiling():
         return given, None

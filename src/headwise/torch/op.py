@@ -13,7 +13,7 @@ from torch import Tensor
 from headwise.errors import CapabilityError
 from headwise.problem import Problem
 from headwise.running import run
-from headwise.torch.call import ANSWERS, DIFFERENTIABLE, TENSORS, Call, answer_shapes, empty_output
+from headwise.torch.call import ANSWERS, DIFFERENTIABLE, TENSORS, Call, answer_shapes
 from headwise.torch.tiled import Rows, Upstream, Wanted, backward, forward
 from headwise.torch.tiled_statistics import statistics
 
@@ -34,7 +34,7 @@ _ANSWERS = (
 def attend(*tensors: Tensor | None, **values: Any) -> list[Tensor]:
     """Output and statistics: ``[output, lse, ...]``, the statistics in the order of ``Aux``'s fields."""
     call = _call(tensors, values)
-    output = empty_output(call.query, call.value.shape[-1], call.query.dtype)
+    output = _empty_output(call)
     wide = call.wide()
     answers = _run_kernel(wide, output) if call.on_kernel() else _run_tiles(wide, output)
     return [output, *(answers[name] for name in ANSWERS if name in answers)]
@@ -45,7 +45,7 @@ def _(*tensors: Tensor | None, **values: Any) -> list[Tensor]:
     call = _call(tensors, values)
     shapes = answer_shapes(call)
     answers = [call.query.new_empty(shape, dtype=dtype) for shape, dtype in shapes.values()]
-    return [empty_output(call.query, call.value.shape[-1], call.query.dtype), *answers]
+    return [_empty_output(call), *answers]
 
 
 @torch.library.custom_op(
@@ -154,6 +154,10 @@ attend.register_autograd(_backward, setup_context=_setup)
 attend_backward.register_autograd(_refuse, setup_context=lambda ctx, **told: None)
 
 
+def _empty_output(call: Call) -> Tensor:
+    return call.query.new_empty((*call.query.shape[:-1], call.value.shape[-1]))
+
+
 def _call(tensors: tuple[Tensor | None, ...], values: dict[str, Any]) -> Call:
     return Call(**dict(zip(TENSORS, tensors, strict=True)), **values)  # type: ignore[arg-type]
 
@@ -162,9 +166,7 @@ def _run_kernel(call: Call, output: Tensor) -> dict[str, Tensor]:
     """The native kernel on the tensors' own memory, half precision on its float32 image."""
     problem = call.problem()
     into = (
-        output
-        if output.dtype == call.query.dtype
-        else empty_output(output, output.shape[-1], call.query.dtype)
+        output if output.dtype == call.query.dtype else output.new_empty(output.shape, dtype=call.query.dtype)
     )
     view = into.numpy()
     answers = run(problem, view[None] if problem.one_head else view)
