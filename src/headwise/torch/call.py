@@ -1,6 +1,6 @@
 """One call as the operator sees it: tensors and plain values, and the way back to a checked problem."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -84,8 +84,11 @@ class Call:
             pooled=self.pooled,
         )
 
-    def problem(self) -> Problem:
+    def problem(self, request: AuxRequest | None = None) -> Problem:
         """The checked problem. On the CPU it views the tensors' memory; elsewhere only their shapes count.
+
+        Args:
+            request: the statistics; None means those that the call names.
 
         Raises:
             ShapeError, DtypeError, CapabilityError, HeadwiseError: as ``headwise.attention``.
@@ -104,7 +107,7 @@ class Call:
             self.enable_gqa,
             self.alignment,
             self.offset if self.query_offsets is None else _host(self.query_offsets),
-            self.request(),
+            self.request() if request is None else request,
             num_threads=self.num_threads,
             attn_bias=None if self.attn_bias is None else _view(self.attn_bias),
             window_size=None
@@ -191,6 +194,12 @@ class Call:
             expected = f"bool, or {expected}" if what == "mask" else expected
             hint = f"nothing is cast in silence: convert the {what} to the dtype of query"
             raise DtypeError(name, expected, _named(tensor.dtype), hint)
+
+
+def make_call(tensors: Sequence[Tensor | None], values: Mapping[str, Any]) -> Call:
+    """The call of these tensors, in the order of ``TENSORS`` (the last of them may be left out)."""
+    named: dict[str, Any] = dict(zip(TENSORS, tensors, strict=False))
+    return Call(**named, **values)
 
 
 def answer_names(ids: tuple[Tensor | None, ...], values: Mapping[str, Any]) -> list[str]:

@@ -13,12 +13,16 @@ from headwise.problem_positions import check_window
 from headwise.problem_rules import build_rules, refuse_unknown
 from headwise.request import FLAGS, AuxRequest
 from headwise.statistics import Aux
-from headwise.torch.call import HALF, answer_names
+from headwise.torch.call import HALF, answer_names, make_call
+from headwise.torch.compute import compute
 from headwise.torch.op import attend
+from headwise.torch.recorded import CARRY_GRADIENTS, recorded
 
 IMPLEMENTATIONS = ("auto", "kernel", "torch")
-CARRY_GRADIENTS = ("lse", "entropy")
 NOTHING = AuxRequest()
+PLAIN = (Tensor, torch.nn.Parameter)
+_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
+_transforms = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
 
 
 def attention(
@@ -127,18 +131,46 @@ def attention(
         "implementation": implementation,
         "num_threads": num_threads,
     }
-    ids, asked = _asked(return_aux)
-    output, *answers = attend(*tensors, *ids, **values, **asked)
+    answers: Any
+    if _undisturbed(tensors):
+        if _transformed() or (
+            torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+        ):
+            output, answers = recorded(tensors, values, return_aux)
+        else:
+            request = NOTHING if return_aux is None else return_aux
+            output, answers = compute(make_call(tensors, values), request)
+    else:
+        ids, asked = _asked(return_aux)
+        output, *answers = attend(*tensors, *ids, **values, **asked)
+        answers = dict(zip(answer_names(ids, asked), answers, strict=True))
     if head_mask is not None:
         output = output * _head_mask(head_mask, output, key.shape[-2])
     if return_aux is None:
         return output
-    named = dict(zip(answer_names(ids, asked), answers, strict=True))
     if not return_aux.lse:
-        del named["lse"]
+        answers.pop("lse", None)
     return output, Aux(
-        **{name: answer if name in CARRY_GRADIENTS else answer.detach() for name, answer in named.items()}
+        **{name: answer if name in CARRY_GRADIENTS else answer.detach() for name, answer in answers.items()}
     )
+
+
+def _undisturbed(tensors: tuple[Tensor | None, ...]) -> bool:
+    """Plain tensors, and nobody who traces the call?
+
+    Then it need not go through torch's dispatcher, which costs more than a small call itself.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    if any(tensor is not None and type(tensor) not in PLAIN for tensor in tensors):
+        return False
+    # Not a public name of torch; where it is missing, the dispatcher is asked.
+    return _dispatch_modes is not None and not _dispatch_modes()
+
+
+def _transformed() -> bool:
+    """Inside ``torch.func.grad`` or the like, which an autograd function serves and an operator does not."""
+    return _transforms is not None and _transforms() is not None
 
 
 def _check_plain(

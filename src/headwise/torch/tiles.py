@@ -18,7 +18,7 @@ from headwise.torch.dropout import head_keys, kept_weights
 
 # Elements of a tile: on a processor it stays near the caches, elsewhere it keeps the device busy.
 CPU_TILE, DEVICE_TILE = 1 << 18, 1 << 25
-TILE_KEYS, TILE_ROWS = 512, 256
+TILE_KEYS, TILE_ROWS = 256, 256
 
 
 class Part(NamedTuple):
@@ -71,7 +71,8 @@ class Tiles:
         self.safe_value = self.value if self.clean else zeroed(self.value)
 
         rules = problem.rules
-        self.boolean, self.added = [], []
+        self.boolean: list[Tensor] = []
+        self.added: list[Tensor] = []
         for array in (extras.mask, extras.bias):
             if array is not None:
                 flat = flatten_lead(array, problem.lead)
