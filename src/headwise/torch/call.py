@@ -177,7 +177,7 @@ class Call:
                 raise DtypeError(name, expected, received, f"{name}.to(query.device)")
         if self.attn_mask is not None and self.attn_mask.is_floating_point():
             self._check_float("attn_mask", self.attn_mask, "mask")
-            if query.device.type != "cpu" and _only_zeros_and_ones(self.attn_mask):
+            if query.device.type != "cpu" and only_zeros_and_ones(self.attn_mask):
                 expected = "booleans (True = attend) or floats (added to the scores)"
                 received = (
                     f"{_named(self.attn_mask.dtype)} with nothing but 0 and 1 in it, which would add 1 and "
@@ -269,7 +269,7 @@ def _host(tensor: Any) -> Any:
     return (tensor.float() if tensor.dtype in HALF else tensor).numpy()
 
 
-def _only_zeros_and_ones(mask: Tensor) -> bool:
+def only_zeros_and_ones(mask: Tensor) -> bool:
     one, zero = mask == 1, mask == 0
     return bool((one | zero).all() & one.any() & zero.any())
 
