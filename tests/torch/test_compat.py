@@ -85,12 +85,8 @@ def random_case(seed):
         call["attn_mask"] = mask(rng.choice([(n_q, n_k), (b * heads, n_q, n_k)]), floats)
     if rng.random() < 0.5:
         call["key_padding_mask"] = mask((batch, n_k) if batched else (n_k,), floats)
-    if (
-        n_q == n_k
-        and call.get("attn_mask") is None
-        and not (options["add_bias_kv"] or options["add_zero_attn"])
-        and rng.random() < 0.4
-    ):
+    appended = options["add_bias_kv"] or options["add_zero_attn"]
+    if n_q == n_k and len(call) == 2 and not appended and rng.random() < 0.6:
         call["is_causal"] = True
     return (embed_dim, heads), options, (query, key, value), call
 
@@ -111,8 +107,6 @@ def test_the_same_numbers_as_torch(start):
             ):  # torch's layer asks for the mask beside the flag
                 n = inputs[0].shape[1 if options["batch_first"] and inputs[0].ndim == 3 else 0]
                 told["attn_mask"] = nn.Transformer.generate_square_subsequent_mask(n, dtype=torch.float64)
-                if told.get("key_padding_mask") is not None and told["key_padding_mask"].dtype == torch.bool:
-                    told["attn_mask"] = told["attn_mask"] == -torch.inf
             with fast_path(False):
                 output, weights = layer(*given, **told)
             total = output.square().sum() + (0 if weights is None else (weights.square() * 3).sum())

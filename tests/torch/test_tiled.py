@@ -79,7 +79,7 @@ def test_infinite_values_follow_the_arithmetic():
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("with_sinks", [False, True])
 def test_empty_rows(implementation, with_sinks):
-    """Output 0, no gradient, lse -inf or that of the sinks, whose gradient lse carries; the rest is missing."""
+    """Output 0, no gradient; lse -inf, or that of the sinks, to which it carries gradients."""
     query, key, value = (x.requires_grad_() for x in (normal(1, 4, 8), normal(1, 6, 8), normal(1, 6, 3)))
     sinks = normal(1, 2).requires_grad_() if with_sinks else None
     mask = torch.ones(4, 6, dtype=torch.bool)
@@ -136,7 +136,7 @@ def test_scores_beyond_all_numbers_are_not_taken_for_an_empty_row(implementation
 @pytest.mark.parametrize(
     "shape",
     [(0, 2, 5, 7), (2, 2, 0, 7), (2, 2, 5, 0), (0, 0, 2, 1, 1)],
-    ids="batch queries keys axes".split(),
+    ids=["batch", "queries", "keys", "axes"],
 )
 def test_sizes_of_zero(implementation, shape):
     *lead, heads, n_q, n_k = shape

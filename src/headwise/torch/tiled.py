@@ -134,12 +134,19 @@ def backward(tiles: Tiles, upstream: Upstream, wanted: Wanted, wanted_added: lis
         wanted_added: for each of ``tiles.added``, whether its gradient is wanted.
     """
     scale, cap = tiles.problem.scale, tiles.problem.rules.softcap
-    empty = (upstream.lse == NOTHING) & ~upstream.lse.isnan()
+    clean = tiles.clean and not bool((upstream.lse.isnan() | (upstream.lse == torch.inf)).any())
+    empty = upstream.lse == NOTHING
+    if not clean:  # a row of NaN that the loss leaves out gives nothing either
+        out = empty.clone().fill_(True)
+        for grad in (upstream.grad_output, upstream.grad_lse, upstream.grad_entropy):
+            if grad is not None:
+                out &= (grad == 0).all(-1) if grad.ndim > out.ndim else grad == 0
+        empty |= out
     lse = torch.where(empty, torch.inf, upstream.lse)
     grad_output = torch.where(empty[..., None], 0, upstream.grad_output).contiguous()
-    clean = tiles.clean and not bool((upstream.lse.isnan() | (upstream.lse == torch.inf)).any())
+    output = upstream.output if clean else torch.where(empty[..., None], 0, upstream.output)
     # What a row subtracts from the gradient of each of its weights.
-    taken = (grad_output * upstream.output).sum(-1)
+    taken = (grad_output * output).sum(-1)
     if upstream.grad_lse is not None:
         taken = taken - torch.where(empty, 0, upstream.grad_lse)
     grad_entropy = upstream.grad_entropy
