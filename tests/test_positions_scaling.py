@@ -1,4 +1,4 @@
-"""Rotary scaling from its definitions, pair by pair, and against what transformers computes for its models."""
+"""Rotary scaling from its definitions, pair by pair, and against what transformers computes."""
 
 import math
 
@@ -10,19 +10,23 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from headwise.positions import RotaryScaling, rotary, rotary_table
 
 LONG = {"factor": 8.0, "original_length": 4096}
+OTHER = {"beta_fast": 16, "beta_slow": 2, "attention_factor": 1.5}
 CASES = [
     (RotaryScaling(kind="linear", factor=4.0), {"rope_type": "linear", "factor": 4.0}),
     (RotaryScaling(kind="yarn", **LONG), {"rope_type": "yarn"}),
     (
-        RotaryScaling(kind="yarn", beta_fast=16, beta_slow=2, whole_pairs=False, attention_factor=1.5, **LONG),
-        {"rope_type": "yarn", "beta_fast": 16, "beta_slow": 2, "truncate": False, "attention_factor": 1.5},
+        RotaryScaling(kind="yarn", whole_pairs=False, **OTHER, **LONG),
+        {"rope_type": "yarn", "truncate": False, **OTHER},
     ),
-    (RotaryScaling(kind="llama3", **LONG), {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}),
+    (
+        RotaryScaling(kind="llama3", **LONG),
+        {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    ),
     (
         RotaryScaling(kind="llama3", low_turns=2.0, high_turns=9.0, **LONG),
         {"rope_type": "llama3", "low_freq_factor": 2.0, "high_freq_factor": 9.0},
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("width, base", [(64, 10000.0), (128, 500000.0), (6, 100.0)])

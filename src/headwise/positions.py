@@ -108,7 +108,8 @@ def rotary(
         interleaved: which features are a pair.
         width: only the first ``width`` features turn (even); None means all.
         scaling: as for :func:`rotary_table`.
-        table: (cosines, sines) in place of positions, base and scaling, each broadcasting to ``(..., n, width / 2)``.
+        table: (cosines, sines) in place of positions, base and scaling, each broadcasting to
+            ``(..., n, width / 2)``.
 
     Returns:
         An array of the kind, shape and dtype of ``x``.

@@ -1,4 +1,5 @@
-"""Attention for torch: under autograd, under ``torch.compile``, on any device.
+"""Attention for torch, the layer around it, positions, caches and blocks: under autograd and
+``torch.compile``, on any device.
 
 Names arrive when they are first used, so that importing this folder costs little beside torch itself.
 """
@@ -6,11 +7,44 @@ Names arrive when they are first used, so that importing this folder costs littl
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwise.positions_scaling import RotaryScaling
+    from headwise.torch.blocks import DecoderLayer, EncoderLayer
+    from headwise.torch.caches_linear import DynamicCache, RollingCache, StaticCache
+    from headwise.torch.caches_paged import PagedCache
     from headwise.torch.functional import attention
+    from headwise.torch.layer import MultiHeadAttention
+    from headwise.torch.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
+    from headwise.torch.positions_relative import AlibiPositions, T5Positions
 
-__all__ = ["attention"]
+__all__ = [
+    "AlibiPositions",
+    "DecoderLayer",
+    "DynamicCache",
+    "EncoderLayer",
+    "LearnedPositions",
+    "MultiHeadAttention",
+    "PagedCache",
+    "RollingCache",
+    "RotaryPositions",
+    "RotaryScaling",
+    "SinusoidalPositions",
+    "StaticCache",
+    "T5Positions",
+    "attention",
+]
 
-_LAZY = {"attention": "headwise.torch.functional"}
+_LAZY = {
+    "attention": "headwise.torch.functional",
+    "MultiHeadAttention": "headwise.torch.layer",
+    **dict.fromkeys(("EncoderLayer", "DecoderLayer"), "headwise.torch.blocks"),
+    **dict.fromkeys(("DynamicCache", "StaticCache", "RollingCache"), "headwise.torch.caches_linear"),
+    "PagedCache": "headwise.torch.caches_paged",
+    **dict.fromkeys(
+        ("LearnedPositions", "RotaryPositions", "SinusoidalPositions"), "headwise.torch.positions"
+    ),
+    **dict.fromkeys(("AlibiPositions", "T5Positions"), "headwise.torch.positions_relative"),
+    "RotaryScaling": "headwise.positions_scaling",
+}
 
 
 def __getattr__(name: str) -> Any:
