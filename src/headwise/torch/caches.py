@@ -255,7 +255,8 @@ def entries_of(place: Place) -> int:
 
 def _flat(heads: Tensor) -> Tensor:
     """(*lead, H, n, d) -> (B, H, n, d)."""
-    return heads if heads.ndim == 4 else heads.reshape(-1, *heads.shape[-3:])
+    *lead, h, n, d = heads.shape
+    return heads if len(lead) == 1 else heads.reshape(math.prod(lead), h, n, d)
 
 
 def _over(lead: Shape, number: int | Tensor) -> int | Tensor:

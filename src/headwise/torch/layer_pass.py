@@ -8,7 +8,7 @@ from torch import Tensor
 from headwise.errors import HeadwiseError
 from headwise.options import shown
 from headwise.request import AuxRequest
-from headwise.torch.caches import Cache, Place, check_key_mask
+from headwise.torch.caches import Cache, Offset, Place, check_key_mask
 from headwise.torch.functional import attention
 from headwise.torch.layer_heads import Heads, KeysValues
 from headwise.torch.layer_inputs import (
@@ -65,14 +65,17 @@ def attend_heads(
     q = _split(layer.q_proj(query), layer.num_heads)
     if layer.q_norm is not None:
         q = layer.q_norm(q)
-    n_k, start = k.shape[-2], None if place is None else place.position
+    n_k = k.shape[-2]
     if layer.rope is not None:
-        if start is None and positions is None:
+        start: Offset = 0
+        if place is not None:
+            start = place.position
+        elif positions is None:
             start = offset_of("rope", n_q, n_k, key is None, query_offset, causal_alignment)
-        q = layer.rope(q, positions, offset=start or 0)
+        q = layer.rope(q, positions, offset=start)
         if not isinstance(key, KeysValues):
             own_positions = positions if key is None and key_positions is None else key_positions
-            k = layer.rope(k, own_positions, offset=0 if place is None else place.position)
+            k = layer.rope(k, own_positions, offset=0 if place is None else start)
 
     options: dict[str, Any] = {"query_offset": query_offset, "causal_alignment": causal_alignment}
     if cache is not None and place is not None:
