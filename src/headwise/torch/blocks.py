@@ -7,11 +7,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headwise.errors import HeadwiseError
-from headwise.options import check_dropout, shown
+from headwise.options import shown
 from headwise.request import AuxRequest
 from headwise.torch.caches import Cache, positive
 from headwise.torch.layer import MultiHeadAttention
 from headwise.torch.layer_heads import KeysValues
+from headwise.torch.layer_sizes import check_probability
 
 Activation = str | Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -78,13 +79,11 @@ class _Block(nn.Module):
             expected = f"{', '.join(ACTIVATIONS)} or a function"
             raise HeadwiseError("activation", expected, shown(activation), 'activation="gelu"')
         if norm not in ("layer", "rms"):
-            raise HeadwiseError(
-                "norm", '"layer" or "rms"', shown(norm), 'norm="layer" is that of Vaswani et al.'
-            )
+            raise HeadwiseError("norm", '"layer" or "rms"', shown(norm), 'norm="layer" is the usual one')
         if type(norm_first) is not bool:
             hint = "True: x + f(norm(x)); False: norm(x + f(x))"
             raise HeadwiseError("norm_first", "True or False", shown(norm_first), hint)
-        check_dropout(dropout)
+        check_probability(dropout)
         self.norm_first = norm_first
         kind = nn.LayerNorm if norm == "layer" else nn.RMSNorm
         self.norms = nn.ModuleList(kind(embed_dim, eps=1e-5, **made) for _ in range(norms))

@@ -29,7 +29,7 @@ def check_input(name: str, x: Any, width: int, projection: nn.Module, lead: Shap
         hint = f"{name}.expand(...) repeats a tensor along an axis without a copy"
         raise ShapeError(name, f"leading axes {lead}, as query has", f"shape {tuple(x.shape)}", hint)
     # Quantised and adapted projections judge dtypes themselves; autocast is there to mix them.
-    if type(projection) is nn.Linear and not torch.is_autocast_enabled(x.device.type):
+    if type(projection) is nn.Linear and not under_autocast(x):
         weight = projection.weight
         if x.dtype != weight.dtype:
             hint = f"layer.to({x.dtype}), or {name}.to({weight.dtype}): nothing is cast in silence"
@@ -37,6 +37,12 @@ def check_input(name: str, x: Any, width: int, projection: nn.Module, lead: Shap
         if x.device != weight.device:
             hint = f"layer.to({str(x.device)!r}), or {name}.to({str(weight.device)!r})"
             raise DtypeError(name, f"a tensor on {weight.device}, as the layer is", str(x.device), hint)
+
+
+def under_autocast(x: Tensor) -> bool:
+    """Is autocast on where this tensor lives? Not every device knows it."""
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def check_kept(kept: KeysValues, lead: Shape, heads: int, widths: tuple[int, int]) -> None:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.options import shown
@@ -64,7 +64,7 @@ def attend_heads(
         k, v = _project(layer, query if key is None else key, value, lead)
     q = _split(layer.q_proj(query), layer.num_heads)
     if layer.q_norm is not None:
-        q = layer.q_norm(q)
+        q = _normed(layer.q_norm, q)
     n_k = k.shape[-2]
     if layer.rope is not None:
         start: Offset = 0
@@ -173,7 +173,15 @@ def _project(
     check_input("value", value, layer.vdim, layer.v_proj, lead)
     k = _split(layer.k_proj(key), layer.num_kv_heads)
     v = _split(layer.v_proj(value), layer.num_kv_heads)
-    return (k if layer.k_norm is None else layer.k_norm(k)), v
+    return (k if layer.k_norm is None else _normed(layer.k_norm, k)), v
+
+
+def _normed(norm: nn.Module, heads: Tensor) -> Tensor:
+    """The norm, in the dtype of its gains: under autocast features arrive in half precision."""
+    gains = getattr(norm, "weight", None)
+    if not isinstance(gains, Tensor) or gains.dtype == heads.dtype:
+        return norm(heads)
+    return norm(heads.to(gains.dtype)).to(heads.dtype)
 
 
 def _split(x: Tensor, heads: int) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from headwise.errors import HeadwiseError, ShapeError
-from headwise.options import check_dropout, is_number, is_whole, shown
+from headwise.options import is_number, is_whole, shown
 from headwise.problem_positions import Window, check_window
 from headwise.problem_sizes import divisors, listed
 from headwise.torch.positions import RotaryPositions
@@ -85,11 +85,7 @@ def check_options(is_causal: Any, dropout: Any, scale: Any, softcap: Any, sinks:
     """
     if type(is_causal) is not bool:
         raise HeadwiseError("is_causal", "True or False", shown(is_causal), "a mask goes into the call")
-    try:
-        check_dropout(dropout)
-    except HeadwiseError as error:
-        hint = "the probability that a weight is dropped in training"
-        raise HeadwiseError("dropout", error.expected, error.received, hint) from None
+    check_probability(dropout)
     if scale is not None and not is_number(scale):
         raise HeadwiseError("scale", "None or a finite number", shown(scale), "None means 1/sqrt(head_dim)")
     if softcap is not None and not (is_number(softcap) and softcap > 0):
@@ -99,6 +95,17 @@ def check_options(is_causal: Any, dropout: Any, scale: Any, softcap: Any, sinks:
         hint = "sinks=1 learns one logit per head that takes part in the softmax and has no value"
         raise HeadwiseError("sinks", "a whole number >= 0", shown(sinks), hint)
     return (None, None) if window is None else check_window(window)
+
+
+def check_probability(dropout: Any) -> None:
+    """A probability of dropping, of layers and blocks.
+
+    Raises:
+        HeadwiseError: no number between 0 and 1.
+    """
+    if not is_number(dropout) or not 0.0 <= dropout <= 1.0:
+        expected, hint = "a probability between 0 and 1", "0.1 drops one number in ten, in training only"
+        raise HeadwiseError("dropout", expected, shown(dropout), hint)
 
 
 def resolve_rope(rope: Any, head_dim: int) -> nn.Module | None:

@@ -6,7 +6,9 @@ module keeps them in a buffer, so ``meta`` construction, ``to`` and state dicts 
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError, ShapeError
@@ -21,10 +23,10 @@ def positions_from(offset: Offset, n: int, device: torch.device | None = None) -
     return steps + (offset.to(device)[..., None] if isinstance(offset, Tensor) else offset)
 
 
-def angles_of(positions: Tensor, frequencies: tuple[float, ...]) -> Tensor:
+def angles_of(positions: Tensor, frequencies: NDArray[np.float64]) -> Tensor:
     """Angles ``(..., n, width / 2)`` in float64; on a device without float64, computed on the CPU."""
     home = positions.device if positions.device.type != "mps" else torch.device("cpu")
-    rates = torch.tensor(frequencies, dtype=torch.float64, device=home)
+    rates = torch.as_tensor(frequencies, dtype=torch.float64, device=home)
     return positions.to(home, torch.float64)[..., None] * rates
 
 
@@ -44,7 +46,7 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, width: int, *, base: float = 10000.0) -> None:
         super().__init__()
         self.width, self.base = positive("width", width), base
-        self._frequencies = tuple(rotary_frequencies(width, base, None)[0].tolist())
+        self._frequencies = rotary_frequencies(width, base, None)[0]
 
     def forward(self, x: Tensor, positions: Tensor | None = None, *, offset: Offset = 0) -> Tensor:
         """``x`` plus the embeddings of its positions.
@@ -193,7 +195,7 @@ class RotaryPositions(nn.Module):
 
     def _waves(self, positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
         frequencies, magnitude = rotary_frequencies(width, self.base, self.scaling)
-        angles = angles_of(positions, tuple(frequencies.tolist()))
+        angles = angles_of(positions, frequencies)
         return magnitude * angles.cos(), magnitude * angles.sin()
 
     def __getstate__(self) -> dict[str, Any]:
