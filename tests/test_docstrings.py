@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-MODULES = ["functional", "planning", "block", "positions", "weights"]
+MODULES = ["functional", "planning", "block", "positions", "weights", "torch.functional", "torch.compat"]
 
 
 @pytest.mark.parametrize("name", MODULES)

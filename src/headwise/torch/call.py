@@ -31,7 +31,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Call:
-    """Arguments of ``headwise::attend``, checked when :meth:`problem` is made of them."""
+    """Arguments of ``headwise::attend``; :meth:`check` and :meth:`problem` refuse what does not fit."""
 
     query: Tensor
     key: Tensor
@@ -93,7 +93,6 @@ class Call:
         Raises:
             ShapeError, DtypeError, CapabilityError, HeadwiseError: as ``headwise.attention``.
         """
-        self._check_tensors()
         query = self.query
         ids = self.query_ids if self.key_ids is None else (_host(self.query_ids), _host(self.key_ids))
         problem = build_problem(
@@ -159,7 +158,12 @@ class Call:
             Extras(self.attn_mask, self.attn_bias, self.alibi_slopes, self.sinks),
         )
 
-    def _check_tensors(self) -> None:
+    def check(self) -> None:
+        """Refuse what a problem made of the widened call could not tell any more: dtypes and devices.
+
+        Raises:
+            DtypeError, HeadwiseError: with argument, expected, received and a hint.
+        """
         query = self.query
         if query.dtype not in FLOATING:
             hint = "nothing is cast in silence: convert query to a floating dtype"
@@ -177,7 +181,7 @@ class Call:
                 raise DtypeError(name, expected, received, f"{name}.to(query.device)")
         if self.attn_mask is not None and self.attn_mask.is_floating_point():
             self._check_float("attn_mask", self.attn_mask, "mask")
-            if query.device.type != "cpu" and only_zeros_and_ones(self.attn_mask):
+            if not _visible(self.attn_mask) and only_zeros_and_ones(self.attn_mask):
                 expected = "booleans (True = attend) or floats (added to the scores)"
                 received = (
                     f"{_named(self.attn_mask.dtype)} with nothing but 0 and 1 in it, which would add 1 and "
@@ -247,10 +251,15 @@ def answer_shapes(call: Call) -> dict[str, tuple[tuple[Any, ...], torch.dtype]]:
     return {name: (others.get(name, row), torch.int64 if name in WHOLE else dtype) for name in names}
 
 
+def _visible(tensor: Tensor) -> bool:
+    """Can NumPy look at its numbers?"""
+    return tensor.device.type == "cpu" and tensor.dtype not in HALF
+
+
 def _view(tensor: Tensor) -> NDArray[Any]:
     """The tensor as NumPy sees it; of one in other memory or of another width only the shape is seen."""
     tensor = tensor.detach()
-    if tensor.device.type == "cpu" and tensor.dtype not in HALF:
+    if _visible(tensor):
         view: NDArray[Any] = tensor.resolve_neg().numpy()
         return view
     dtype = {torch.bool: np.bool_, torch.float64: np.float64}.get(tensor.dtype, np.float32)

@@ -18,6 +18,7 @@ def compute(call: Call, request: AuxRequest | None = None) -> tuple[Tensor, dict
     Args:
         request: the statistics; None means those that the call names, and the log-sum-exp.
     """
+    call.check()
     output = call.query.new_empty((*call.query.shape[:-1], call.value.shape[-1]))
     run_on = _run_kernel if call.on_kernel() else _run_tiles
     return output, run_on(call.wide(), output, request)
