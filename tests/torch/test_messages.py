@@ -179,6 +179,14 @@ CASES = {
         '"kernel"',
         "the kernel reads the CPU's memory; .cpu() brings tensors there",
     ),
+    "transform": (
+        lambda: torch.func.grad(lambda x: attention(x, x, x).sum())(torch.ones(2, 3, 4)),
+        "CapabilityError",
+        "query",
+        "plain tensors, outside the transforms of torch.func (grad, vmap, jvp)",
+        "a call inside one",
+        "torch.autograd.grad gives gradients; a batch is one more leading axis",
+    ),
     "request": (
         call(return_aux="lse"),
         "HeadwiseError",

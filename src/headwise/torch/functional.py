@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from headwise.arrays import integers, numbers
-from headwise.errors import DtypeError, HeadwiseError
+from headwise.errors import CapabilityError, DtypeError, HeadwiseError
 from headwise.options import UNSERVED, check_dropout, check_flags, check_running, is_number, is_whole, shown
 from headwise.problem_positions import check_window
 from headwise.problem_rules import build_rules, refuse_unknown
@@ -133,9 +133,7 @@ def attention(
     }
     answers: Any
     if _undisturbed(tensors):
-        if _transformed() or (
-            torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-        ):
+        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
             output, answers = recorded(tensors, values, return_aux)
         else:
             request = NOTHING if return_aux is None else return_aux
@@ -168,11 +166,6 @@ def _undisturbed(tensors: tuple[Tensor | None, ...]) -> bool:
     return _dispatch_modes is not None and not _dispatch_modes()
 
 
-def _transformed() -> bool:
-    """Inside ``torch.func.grad`` or the like, which an autograd function serves and an operator does not."""
-    return _transforms is not None and _transforms() is not None
-
-
 def _check_plain(
     query: Any, key: Any, value: Any, mask: Any, bias: Any, dropout_p: Any, is_causal: Any, scale: Any,
     enable_gqa: Any, softcap: Any, alignment: Any, implementation: Any, num_threads: Any, request: Any,
@@ -188,6 +181,10 @@ def _check_plain(
     for name, array in (("query", query), ("key", key), ("value", value), ("attn_mask", mask)):
         if array is not None and array.layout is not torch.strided:
             raise DtypeError(name, "a dense tensor", f"layout {array.layout}", f"{name}.to_dense()")
+    if _transforms is not None and _transforms() is not None:
+        hint = "torch.autograd.grad gives gradients; a batch is one more leading axis"
+        expected = "plain tensors, outside the transforms of torch.func (grad, vmap, jvp)"
+        raise CapabilityError("query", expected, "a call inside one", hint)
     check_flags(is_causal, enable_gqa)
     check_dropout(dropout_p)
     if scale is not None and not is_number(scale):
@@ -214,9 +211,10 @@ def shown_kind(value: Any) -> str:
 def _autocast(query: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
     """The floating tensors in autocast's dtype, where it is on."""
     arrays = (query, *others)
-    if not torch.is_autocast_enabled(query.device.type):
+    kind = query.device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
         return arrays
-    dtype = torch.get_autocast_dtype(query.device.type)
+    dtype = torch.get_autocast_dtype(kind)
     cast = (torch.float32, torch.float16, torch.bfloat16)
     return tuple(x.to(dtype) if x is not None and x.dtype in cast else x for x in arrays)
 

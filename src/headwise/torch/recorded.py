@@ -19,7 +19,7 @@ def recorded(
     tensors: tuple[Tensor | None, ...], values: dict[str, Any], request: AuxRequest | None
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Output and statistics, the log-sum-exp among them, recorded for the backward pass."""
-    names: list[str] = []
+    names: list[str] = []  # the forward pass fills it
     if request is None:
         request = LSE
     elif not request.lse:
@@ -34,7 +34,7 @@ class _Attend(torch.autograd.Function):
         names: list[str], values: dict[str, Any], request: AuxRequest, *tensors: Tensor | None
     ) -> tuple[Tensor, ...]:
         output, answers = compute(make_call(tensors, values), request)
-        names[:] = answers
+        names.extend(answers)
         return output, *answers.values()
 
     @staticmethod

@@ -180,8 +180,10 @@ def backward(tiles: Tiles, upstream: Upstream, wanted: Wanted, wanted_added: lis
                 scores, hidden, tanh = tiles.scores(tile)
                 logs = scores.sub_(row_lse)
                 weights = logs.exp()
-                if hidden is not None and not clean:
-                    weights.masked_fill_(hidden, 0)
+                if not clean:
+                    outside = empty[here][..., None]
+                    outside = outside if hidden is None else outside | hidden
+                    weights.masked_fill_(outside, 0)
                 kept = tiles.kept(tile)
                 if value is not None:
                     dropped = weights if kept is None else weights * kept
@@ -194,8 +196,8 @@ def backward(tiles: Tiles, upstream: Upstream, wanted: Wanted, wanted_added: lis
                 if row_entropy is not None:
                     grad -= row_entropy * torch.where(weights > 0, logs + 1, 0)
                 grad *= weights
-                if hidden is not None and not clean:
-                    grad.masked_fill_(hidden, 0)
+                if not clean:
+                    grad.masked_fill_(outside, 0)
                 for sums in added:
                     if sums is not None:
                         into = tiles.cut(sums, tile)
