@@ -16,9 +16,10 @@ from torch import Tensor
 from headwise.problem import Problem
 from headwise.torch.dropout import head_keys, kept_weights
 
-# Elements of a tile: on a processor it stays near the caches, elsewhere it keeps the device busy.
-CPU_TILE, DEVICE_TILE = 1 << 18, 1 << 25
-TILE_KEYS, TILE_ROWS = 256, 256
+# Elements of a tile, and the most queries or keys of one head in it: on a processor a tile stays near the
+# caches, elsewhere it keeps the device busy.
+CPU_TILE, CPU_SIDE = 1 << 18, 256
+DEVICE_TILE, DEVICE_SIDE = 1 << 25, 1024
 
 
 class Part(NamedTuple):
@@ -101,9 +102,10 @@ class Tiles:
         if rules.dropout_p > 0:
             self._dropout = head_keys(self.batch * self.heads, rules.seed, self.device)
 
-        limit = CPU_TILE if self.device.type == "cpu" else DEVICE_TILE
-        self._keys = max(1, min(self.n_k, TILE_KEYS))
-        self._rows = max(1, min(self.n_q, TILE_ROWS, limit // (self._keys * self.group)))
+        on_cpu = self.device.type == "cpu"
+        limit, side = (CPU_TILE, CPU_SIDE) if on_cpu else (DEVICE_TILE, DEVICE_SIDE)
+        self._keys = max(1, min(self.n_k, side))
+        self._rows = max(1, min(self.n_q, side, limit // (self._keys * self.group)))
         self._parts = max(1, limit // (self._keys * self._rows * self.group))
 
     @property
