@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from headwise import AuxRequest, HeadwiseError
+from headwise import AuxRequest
 from headwise.torch import DecoderLayer, DynamicCache, EncoderLayer, StaticCache
 
 from .convert import from_torch, from_torch_block, randomised
@@ -111,33 +111,3 @@ def test_what_goes_to_both_attentions():
     assert decoder.memory_attention.num_kv_heads == 2 and decoder.memory_attention.head_dim == 4
     assert decoder.memory_attention.rope is None and decoder.memory_attention.window_size == (None, None)
     assert decoder(torch.randn(2, 5, 12), torch.randn(2, 9, 5)).shape == (2, 5, 12)
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (
-            {"activation": "tanh"},
-            "activation: expected gelu, relu, silu or a function; received 'tanh'. Hint: activation=\"gelu\"",
-        ),
-        (
-            {"norm": "batch"},
-            'norm: expected "layer" or "rms"; received \'batch\'. Hint: norm="layer" is the usual one',
-        ),
-        (
-            {"norm_first": 1},
-            "norm_first: expected True or False; received 1. "
-            "Hint: True: x + f(norm(x)); False: norm(x + f(x))",
-        ),
-        ({"ff_dim": 0}, "ff_dim: expected a whole number >= 1; received 0. Hint: ff_dim=64"),
-        (
-            {"dropout": 2.0},
-            "dropout: expected a probability between 0 and 1; received 2.0. "
-            "Hint: 0.1 drops one number in ten, in training only",
-        ),
-    ],
-)
-def test_refused(options, message):
-    with pytest.raises(HeadwiseError) as error:
-        EncoderLayer(12, 3, **options)
-    assert str(error.value) == message

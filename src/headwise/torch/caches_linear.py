@@ -78,8 +78,7 @@ class DynamicCache(Cache):
             self._values = _moved(self._values, value, used, room)
 
     def _fits(self, held: Tensor, needed: int) -> bool:
-        stale = held.is_inference() and not torch.is_inference_mode_enabled()
-        return held.shape[2] >= needed and not stale
+        return held.shape[2] >= needed and not only_read(held)
 
     def _room(self, needed: int) -> int:
         return max(16, 1 << max(needed - 1, 0).bit_length())
@@ -230,6 +229,13 @@ class RollingCache(DynamicCache):
 
     def _extra(self) -> str:
         return f", window={self.window}"
+
+
+def only_read(held: Tensor) -> bool:
+    """Was it made in inference mode, which has ended? Such a tensor cannot be written to."""
+    if torch.compiler.is_compiling():  # a graph cannot ask, and is made for one mode
+        return False
+    return held.is_inference() and not torch.is_inference_mode_enabled()
 
 
 def refuse_gradients(cache: Cache, key: Tensor, value: Tensor) -> None:

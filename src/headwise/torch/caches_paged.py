@@ -5,7 +5,7 @@ from torch import Tensor
 
 from headwise.errors import CapabilityError
 from headwise.torch.caches import Cache, Place, Seen, entries_of, positive
-from headwise.torch.caches_linear import refuse_gradients
+from headwise.torch.caches_linear import only_read, refuse_gradients
 
 
 class PagedCache(Cache):
@@ -56,7 +56,7 @@ class PagedCache(Cache):
         entries, device = entries_of(place), key.device
         if not self.tables:
             self.tables = [[] for _ in range(entries)]
-        if self._keys is None or (self._keys.is_inference() and not torch.is_inference_mode_enabled()):
+        if self._keys is None or only_read(self._keys):
             self._keys, self._values = (
                 new.new_zeros(0, self.block_size, new.shape[1], new.shape[3])
                 if held is None

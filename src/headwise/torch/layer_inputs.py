@@ -54,7 +54,8 @@ def check_kept(kept: KeysValues, lead: Shape, heads: int, widths: tuple[int, int
     for name, held, width in (("key", kept.key, widths[0]), ("value", kept.value, widths[1])):
         shape = tuple(held.shape)
         if shape[:-2] != (*lead, heads) or shape[-1] != width:
-            expected = f"{name}s (*{lead}, {heads}, n, {width}) of layer.keys_and_values"
+            sizes = ", ".join(map(str, (*lead, heads, "n", width)))
+            expected = f"{name}s ({sizes}) of layer.keys_and_values"
             hint = "they belong to the layer that made them, and to a batch of that size"
             raise ShapeError("key", expected, f"shape {shape}", hint)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, ShapeError
 from headwise.options import shown
 from headwise.request import AuxRequest
 from headwise.torch.caches import Cache, Offset, Place, check_key_mask
@@ -61,6 +61,11 @@ def attend_heads(
         check_kept(key, lead, layer.num_kv_heads, (layer.head_dim, layer.v_head_dim))
         k, v, key_mask = key.key, key.value, key.key_mask
     else:
+        if key is None and layer.kdim != layer.embed_dim:
+            expected = (
+                f"a tensor (..., n, {layer.kdim}): this layer reads another width than its queries have"
+            )
+            raise ShapeError("key", expected, "None", "layer(x, memory)")
         k, v = _project(layer, query if key is None else key, value, lead)
     q = _split(layer.q_proj(query), layer.num_heads)
     if layer.q_norm is not None:
@@ -171,6 +176,9 @@ def _project(
     value = key if value is None else value
     check_input("key", key, layer.kdim, layer.k_proj, lead)
     check_input("value", value, layer.vdim, layer.v_proj, lead)
+    if value.shape[-2] != key.shape[-2]:
+        expected = f"{key.shape[-2]} rows, one per row of key {tuple(key.shape)}"
+        raise ShapeError("value", expected, f"shape {tuple(value.shape)}", "value j belongs to key j")
     k = _split(layer.k_proj(key), layer.num_kv_heads)
     v = _split(layer.v_proj(value), layer.num_kv_heads)
     return (k if layer.k_norm is None else _normed(layer.k_norm, k)), v
