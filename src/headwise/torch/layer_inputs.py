@@ -29,9 +29,9 @@ def check_input(name: str, x: Any, width: int, projection: nn.Module, lead: Shap
         hint = f"{name}.expand(...) repeats a tensor along an axis without a copy"
         raise ShapeError(name, f"leading axes {lead}, as query has", f"shape {tuple(x.shape)}", hint)
     # Quantised and adapted projections judge dtypes themselves; autocast is there to mix them.
-    if type(projection) is nn.Linear and not under_autocast(x):
+    if type(projection) is nn.Linear:
         weight = projection.weight
-        if x.dtype != weight.dtype:
+        if x.dtype != weight.dtype and not under_autocast(x):
             hint = f"layer.to({x.dtype}), or {name}.to({weight.dtype}): nothing is cast in silence"
             raise DtypeError(name, f"{weight.dtype}, the dtype of the layer", str(x.dtype), hint)
         if x.device != weight.device:

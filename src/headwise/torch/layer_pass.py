@@ -194,4 +194,5 @@ def _normed(norm: nn.Module, heads: Tensor) -> Tensor:
 
 def _split(x: Tensor, heads: int) -> Tensor:
     """(..., n, H * d) -> (..., H, n, d): a view."""
-    return x.unflatten(-1, (heads, -1)).transpose(-2, -3)
+    *lead, width = x.shape
+    return x.reshape(*lead, heads, width // heads).transpose(-2, -3)
