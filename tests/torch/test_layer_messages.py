@@ -4,6 +4,7 @@ A last test reads the source: every place that raises has to be reached by one o
 """
 
 import ast
+import copy
 import traceback
 from pathlib import Path
 
@@ -58,8 +59,9 @@ def cached(cache, first=X, then=X, layer=None, key_mask=None, **options):
         module = (
             MultiHeadAttention(12, 3, **({"is_causal": True} | (layer or {}))).eval().requires_grad_(False)
         )
-        module(first, cache=cache)
-        return module(then, cache=cache, key_mask=key_mask, **options)
+        own = copy.deepcopy(cache)
+        module(first, cache=own)
+        return module(then, cache=own, key_mask=key_mask, **options)
 
     return run
 
@@ -84,6 +86,12 @@ def filled(cache, entries=2, tokens=5, width=4, dtype=torch.float32, heads=3):
         torch.zeros(entries, heads, tokens, width, dtype=dtype), torch.zeros(entries, heads, tokens, 4)
     )
     return cache
+
+
+def used_by_two():
+    cache, layers = DynamicCache(), [MultiHeadAttention(12, 3, is_causal=True) for _ in range(2)]
+    for layer in layers:
+        layer(X, cache=cache)
 
 
 def rolled_apart():
@@ -121,6 +129,7 @@ CASES = {
     "is_causal": made(is_causal=1),
     "dropout": made(dropout=1.5),
     "scale": made(scale="auto"),
+    "infinite scale": made(scale=float("inf")),
     "softcap": made(softcap=0),
     "sinks": made(sinks=-1),
     "window of one number": made(window_size=4),
@@ -145,6 +154,8 @@ CASES = {
     "another device": call(query=X.to("meta")),
     "value without key": call(value=MEMORY),
     "value of another length": call(MEMORY, torch.zeros(2, 6, 12)),
+    "a sparse query": call(query=X.to_sparse()),
+    "a nested query": lambda: call(query=torch.nested.nested_tensor([X[0], X[1, :3]], layout=torch.jagged))(),
     # masks and positions
     "key_mask of numbers": call(key_mask=torch.ones(2, 5)),
     "key_mask in a list": call(key_mask=[[True]]),
@@ -152,6 +163,11 @@ CASES = {
     "positions without rope": call(positions=torch.arange(5)),
     "positions of fractions": call(layer=ROPE, positions=torch.arange(5.0)),
     "positions in a list": call(layer=ROPE, positions=[0, 1, 2, 3, 4]),
+    "positions of another length": call(layer=ROPE, positions=torch.arange(4)),
+    "key_positions of another length": call(
+        MEMORY, layer=ROPE, positions=torch.arange(5), key_positions=torch.zeros(3, 7, dtype=torch.long)
+    ),
+    "rope and a fractional offset": call(MEMORY, layer=ROPE, query_offset=1.5),
     "rope over a memory": call(MEMORY, layer=ROPE),
     "rel_bias over a memory": call(MEMORY, layer={"rel_bias": True}),
     "causal over a memory": call(MEMORY, is_causal=True),
@@ -170,6 +186,7 @@ CASES = {
     "cache and offset": call(cache=DynamicCache(), query_offset=3, layer={"is_causal": True}),
     "cache of another batch": cached(DynamicCache(), then=X[:1]),
     "cache of another layer": lambda: cached(filled(DynamicCache(), width=6))(),
+    "cache of all layers": used_by_two,
     "cache of another dtype": lambda: filled(filled(DynamicCache()), dtype=torch.float64),
     "padding between tokens": cached(
         DynamicCache(), key_mask=torch.tensor([[True, False, True, True, True], [True] * 5])

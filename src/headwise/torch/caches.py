@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.errors import DtypeError, HeadwiseError, ShapeError
+from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
 from headwise.options import is_whole, shown
 
 Shape = tuple[int, ...]
@@ -68,6 +68,7 @@ class Cache:
     def __init__(self) -> None:
         self.length: int | Tensor = 0
         self._lead: Shape | None = None
+        self._user: int | None = None
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
 
@@ -155,6 +156,23 @@ class Cache:
 
     def check_window(self, window: tuple[int | None, int | None]) -> None:
         """Refuse a layer that would look back further than the cache does; for caches that let tokens go."""
+
+    def check_user(self, layer: Any) -> None:
+        """Refuse a second layer: one cache for all layers of a model would mix their keys, in silence.
+
+        Raises:
+            CapabilityError: tokens of another layer are in it.
+        """
+        if torch.compiler.is_compiling():  # a graph cannot ask who it serves
+            return
+        if self._user not in (None, id(layer)) and (isinstance(self.length, Tensor) or self.length):
+            received = f"a {type(self).__name__} that holds the keys of another layer"
+            hint = "caches = [DynamicCache() for layer in layers]; reset() empties one"
+            raise CapabilityError("cache", "a cache of its own for each layer", received, hint)
+        self._user = id(layer)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_user": None}
 
     # ---- what a caller calls ----
 

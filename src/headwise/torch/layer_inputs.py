@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.arrays import integers
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
 from headwise.options import both_readings, is_whole, shown
-from headwise.problem_positions import Window
 from headwise.torch.caches import Cache, Offset, Seen, Shape
 from headwise.torch.layer_heads import KeysValues
 
@@ -20,6 +20,11 @@ def check_input(name: str, x: Any, width: int, projection: nn.Module, lead: Shap
     """
     if not isinstance(x, Tensor):
         raise DtypeError(name, "a torch tensor", type(x).__name__, "torch.as_tensor makes one")
+    if x.layout is not torch.strided or x.is_nested:
+        kind, hint = f"layout {x.layout}", f"{name}.to_dense()"
+        if x.is_nested:
+            kind, hint = "a nested tensor", f"{name}.to_padded_tensor(0.0), and key_mask= for the padding"
+        raise DtypeError(name, "a dense tensor", kind, hint)
     if x.ndim < 2 or x.shape[-1] != width:
         hint = "batch first: (batch, tokens, width), or (tokens, width)"
         if name != "query" and x.ndim >= 2:
@@ -60,10 +65,12 @@ def check_kept(kept: KeysValues, lead: Shape, heads: int, widths: tuple[int, int
             raise ShapeError("key", expected, f"shape {shape}", hint)
 
 
-def check_cache(
-    cache: Any, own: bool, is_causal: bool | None, layer_is_causal: bool, window: Window, placed: bool
-) -> None:
+def check_cache(cache: Any, layer: Any, own: bool, is_causal: bool | None, placed: bool) -> None:
     """What a cache asks of the layer and of the call.
+
+    Args:
+        own: self-attention.
+        placed: the call says itself where its queries stand.
 
     Raises:
         HeadwiseError, CapabilityError: a call whose pieces would not give what the whole sequence gives.
@@ -79,11 +86,12 @@ def check_cache(
         expected = "None beside a cache, which knows where the queries stand"
         hint = "leave query_offset and causal_alignment out"
         raise HeadwiseError("query_offset", expected, "an offset or alignment", hint)
-    if is_causal is None and not layer_is_causal:
+    if is_causal is None and not layer.is_causal:
         expected = "True beside a cache: a piece must not depend on tokens that come later"
         hint = "is_causal=True; is_causal=False in the call lets the tokens of this piece see each other"
         raise CapabilityError("is_causal", expected, "a layer that is not causal", hint)
-    cache.check_window(window)
+    cache.check_window(layer.window_size)
+    cache.check_user(layer)
 
 
 def merge_masks(
@@ -135,7 +143,16 @@ def offset_of(
         ShapeError: cross-attention of unlike lengths that does not say where its queries stand.
     """
     if query_offset is not None:
-        return query_offset if is_whole(query_offset) else torch.as_tensor(query_offset)
+        if is_whole(query_offset):
+            return query_offset
+        if isinstance(query_offset, list | tuple) or hasattr(query_offset, "shape"):
+            found = query_offset
+            if not isinstance(found, Tensor):
+                found = torch.from_numpy(integers("query_offset", found).copy())
+            if not found.is_floating_point() and found.dtype != torch.bool:
+                return found
+        expected, hint = "a whole number, or one per batch entry", "where query 0 stands among the keys"
+        raise HeadwiseError("query_offset", expected, shown(query_offset), hint)
     if alignment == "lower_right":
         return n_k - n_q
     if alignment is None and n_q != n_k and not own:

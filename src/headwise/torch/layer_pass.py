@@ -19,6 +19,7 @@ from headwise.torch.layer_inputs import (
     offset_of,
     seen_columns,
 )
+from headwise.torch.positions import check_positions
 
 if TYPE_CHECKING:
     from headwise.torch.layer import MultiHeadAttention
@@ -52,7 +53,7 @@ def attend_heads(
     place: Place | None = None
     if cache is not None:
         placed = query_offset is not None or causal_alignment is not None
-        check_cache(cache, key is None, is_causal, layer.is_causal, layer.window_size, placed)
+        check_cache(cache, layer, key is None, is_causal, placed)
         place, key_mask = cache.place(lead, n_q, key_mask), None
     if isinstance(key, KeysValues):
         if key_mask is not None:
@@ -77,9 +78,11 @@ def attend_heads(
             start = place.position
         elif positions is None:
             start = offset_of("rope", n_q, n_k, key is None, query_offset, causal_alignment)
+        check_positions("positions", positions, (*lead, n_q))
         q = layer.rope(q, positions, offset=start)
         if not isinstance(key, KeysValues):
             own_positions = positions if key is None and key_positions is None else key_positions
+            check_positions("key_positions", own_positions, (*lead, n_k))
             k = layer.rope(k, own_positions, offset=0 if place is None else start)
 
     options: dict[str, Any] = {"query_offset": query_offset, "causal_alignment": causal_alignment}
@@ -159,11 +162,6 @@ def _check_roles(
         if layer.rope is None:
             hint = "rope=True turns queries and keys by their positions; ALiBi and T5 go by query_offset"
             raise HeadwiseError(name, "None: this layer has no rotary positions", shown(given), hint)
-        whole = isinstance(given, Tensor) and not given.is_floating_point() and given.dtype != torch.bool
-        if not whole:
-            received = str(given.dtype) if isinstance(given, Tensor) else shown(given)
-            hint = "torch.arange(n), or one row per batch entry"
-            raise HeadwiseError(name, "a tensor of whole numbers", received, hint)
         if isinstance(key, KeysValues) and name == "key_positions":
             hint = "give them to keys_and_values"
             raise HeadwiseError(name, "None beside a KeysValues, whose keys are turned", "positions", hint)

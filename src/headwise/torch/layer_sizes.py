@@ -1,5 +1,6 @@
 """Sizes of a multi-head layer and what its options may be: every refusal at construction is born here."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,9 +87,9 @@ def check_options(is_causal: Any, dropout: Any, scale: Any, softcap: Any, sinks:
     if type(is_causal) is not bool:
         raise HeadwiseError("is_causal", "True or False", shown(is_causal), "a mask goes into the call")
     check_probability(dropout)
-    if scale is not None and not is_number(scale):
+    if scale is not None and not (is_number(scale) and math.isfinite(scale)):
         raise HeadwiseError("scale", "None or a finite number", shown(scale), "None means 1/sqrt(head_dim)")
-    if softcap is not None and not (is_number(softcap) and softcap > 0):
+    if softcap is not None and not (is_number(softcap) and 0 < softcap < math.inf):
         hint = "the score s becomes softcap * tanh(s / softcap); None caps nothing"
         raise HeadwiseError("softcap", "None or a finite number > 0", shown(softcap), hint)
     if not is_whole(sinks) or sinks < 0:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headwise.errors import HeadwiseError, ShapeError
+from headwise.errors import DtypeError, HeadwiseError, ShapeError
 from headwise.options import is_whole, shown
 from headwise.positions_scaling import RotaryScaling, rotary_frequencies
 from headwise.torch.caches import Offset, positive
@@ -28,6 +28,29 @@ def angles_of(positions: Tensor, frequencies: NDArray[np.float64]) -> Tensor:
     home = positions.device if positions.device.type != "mps" else torch.device("cpu")
     rates = torch.as_tensor(frequencies, dtype=torch.float64, device=home)
     return positions.to(home, torch.float64)[..., None] * rates
+
+
+def check_positions(name: str, positions: Any, shape: tuple[int, ...]) -> None:
+    """Positions given by the caller: whole numbers that broadcast to ``shape``, ``(*lead, n)``.
+
+    Raises:
+        DtypeError, ShapeError: they are not.
+    """
+    if positions is None:
+        return
+    whole = isinstance(positions, Tensor) and not (
+        positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool
+    )
+    if not whole:
+        received = str(positions.dtype) if isinstance(positions, Tensor) else shown(positions)
+        raise DtypeError(name, "a tensor of whole numbers", received, "torch.arange(n), or one row per entry")
+    given = tuple(positions.shape)
+    fits = len(given) <= len(shape) and all(
+        a in (1, b) for a, b in zip(reversed(given), reversed(shape), strict=False)
+    )
+    if not fits:
+        hint = "torch.arange(n) serves every entry"
+        raise ShapeError(name, f"a shape that broadcasts to {shape}", f"shape {given}", hint)
 
 
 class SinusoidalPositions(nn.Module):
@@ -57,6 +80,7 @@ class SinusoidalPositions(nn.Module):
             offset: position of the first token, such as ``cache.length``; one number, or one per entry.
         """
         check_width(x, self.width)
+        check_positions("positions", positions, tuple(x.shape[:-1]))
         at = positions_from(offset, x.shape[-2], x.device) if positions is None else positions
         angles = angles_of(at, self._frequencies)
         waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., : self.width]
@@ -96,6 +120,7 @@ class LearnedPositions(nn.Module):
             ShapeError: more tokens than positions.
         """
         check_width(x, self.width)
+        check_positions("positions", positions, tuple(x.shape[:-1]))
         n = x.shape[-2]
         if positions is None and not isinstance(offset, Tensor):
             if not 0 <= offset <= self.max_length - n:
@@ -163,6 +188,7 @@ class RotaryPositions(nn.Module):
             raise ShapeError(
                 "x", expected, f"shape {tuple(x.shape)}", "RotaryPositions(width=...) turns fewer"
             )
+        check_positions("positions", positions, (*x.shape[:-3], x.shape[-2]))
         cosines, sines = self._table(x, positions, offset, width)
         if self.interleaved:
             a, b = x[..., 0:width:2], x[..., 1:width:2]
