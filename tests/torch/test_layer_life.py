@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 
-from headwise import AuxRequest
+from headwise import AuxRequest, CapabilityError
 from headwise.torch import (
     DynamicCache,
     EncoderLayer,
@@ -233,6 +233,15 @@ def test_compiled_decoding(make):
     torch.testing.assert_close(torch.cat(rows, 1), layer(x), rtol=1e-4, atol=1e-5)
     assert compiles[2:] == compiles[2:3] * 6
     torch.compiler.reset()
+
+
+def test_second_derivatives_are_refused_and_never_left_out():
+    layer, x = layer_of({"embed_dim": 6, "num_heads": 2}), normal(4, 6).requires_grad_()
+    gradient = torch.autograd.grad(layer(torch.tanh(x)).square().sum(), x, create_graph=True)[0]
+    with pytest.raises(CapabilityError, match="gradients of gradients are not served"):
+        torch.autograd.grad(gradient.sum(), x)
+    with pytest.raises(CapabilityError, match="gradients of gradients are not served"):
+        torch.autograd.functional.hessian(lambda y: layer(y).sum(), x.detach())
 
 
 def test_in_a_model_with_data_parallel_names():

@@ -5,7 +5,7 @@ model runs the same code as an eager one.
 """
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -93,6 +93,15 @@ def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Tensor | None, ...]
 
 
 def _refuse(ctx: Any, *grads: Any) -> Any:
+    refuse_second_derivative()
+
+
+def refuse_second_derivative() -> NoReturn:
+    """Gradients of gradients are not served.
+
+    Raises:
+        CapabilityError: always.
+    """
     raise CapabilityError(
         "gradient",
         "a first derivative (gradients of gradients are not served)",

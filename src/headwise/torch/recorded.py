@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from headwise.request import AuxRequest
 from headwise.torch.call import DIFFERENTIABLE, make_call
 from headwise.torch.compute import compute, differentiate
+from headwise.torch.op import refuse_second_derivative
 
 CARRY_GRADIENTS = ("lse", "entropy")
 LSE = AuxRequest(lse=True)
@@ -47,7 +47,6 @@ class _Attend(torch.autograd.Function):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         *tensors, output, lse, entropy = ctx.saved_tensors
         call = make_call(tensors, ctx.values)
@@ -56,5 +55,22 @@ class _Attend(torch.autograd.Function):
         found = iter(
             differentiate(call, wanted, of["output"], of["lse"], of.get("entropy"), output, lse, entropy)
         )
+        if torch.is_grad_enabled():  # create_graph=True
+            found = iter(_Once.apply(list(found), *grads, *tensors))
         gradients = [next(found) if want else None for want in wanted]
         return (None, None, None, *gradients, *(None for _ in tensors[len(DIFFERENTIABLE) :]))
+
+
+class _Once(torch.autograd.Function):
+    """Gradients that know what they depend on, so that differentiating them is refused.
+
+    Without these edges ``torch.autograd.grad`` would pass attention by, and leave its part out in silence.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gradients: list[Tensor], *depends_on: Tensor | None) -> tuple[Tensor, ...]:
+        return tuple(gradients)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        refuse_second_derivative()
