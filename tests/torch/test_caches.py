@@ -89,6 +89,15 @@ def test_entries_of_different_lengths(kind, data, seed, scheme):
     assert torch.broadcast_to(torch.as_tensor(cache.length), (3,)).tolist() == lengths
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_float32_to_one_millionth(kind):
+    layer, x = causal_layer(kind, rope=True).float(), torch.randn(3, LENGTH, 12)
+    layer.reset_parameters()
+    cache, whole = KINDS[kind](), layer(x)
+    found = torch.cat([layer(x[:, a:b], cache=cache) for a, b in ((0, 1), (1, 6), (6, 7), (7, 11))], 1)
+    assert (found - whole).abs().max() < 1e-6
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_random_layers(seed):
     """Every option of the layer beside a cache, statistics included."""
