@@ -8,8 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from headwise import AuxRequest
 from headwise.errors import CapabilityError
 from headwise.torch import attention
-from headwise.torch.functional import _asked
 from headwise.torch.op import attend
+from headwise.torch.packing import as_asked
 
 IMPLEMENTATIONS = ("torch", "kernel")
 EVERYTHING = AuxRequest(
@@ -49,7 +49,7 @@ def every_option():
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("request_, dropout_p", [(None, 0.0), (EVERYTHING, 0.0), (EVERYTHING, 0.4)])
 def test_opcheck(implementation, request_, dropout_p):
-    ids, asked = _asked(request_)
+    ids, asked = as_asked(request_)
     mask, slopes = leaves((2, 1, 5, 7), (6,), seed=1)
     tensors = (
         *qkv(),
