@@ -111,7 +111,7 @@ def test_gradients_of_gradients_are_refused(through_the_operator, monkeypatch):
         monkeypatch.setattr("headwise.torch.functional._undisturbed", lambda tensors: False)
     query, key, value = qkv()
     (grad,) = torch.autograd.grad(attention(query, key, value).square().sum(), query, create_graph=True)
-    with pytest.raises((CapabilityError, RuntimeError), match="gradients of gradients|differentiate twice"):
+    with pytest.raises(CapabilityError, match="gradients of gradients"):
         grad.sum().backward()
 
 

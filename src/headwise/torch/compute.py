@@ -24,6 +24,7 @@ def compute(call: Call, request: AuxRequest | None = None) -> tuple[Tensor, dict
     return output, run_on(call.wide(), output, request)
 
 
+@torch.no_grad()
 def differentiate(
     call: Call,
     wanted: list[bool],
