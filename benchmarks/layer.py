@@ -3,6 +3,10 @@
 Each case is first checked against torch's layer in float64; then both run in turn, and the median of the
 ratios of the pairs counts.
 
+"layer with statistics" is entropy, largest weight and attention received of every head: here in the pass
+that makes the output, there computed from the weights of every head. "attention, statistics" is the same
+without the four projections, which are torch's on both sides and the larger part of the layer's work.
+
     python benchmarks/layer.py [--threads N] [--pairs N] [--passive] [--json FILE]
 
 torch's OpenMP workers spin for a while after each of its calls and compete with whoever runs next.
@@ -26,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise import AuxRequest
-from headwise.torch import MultiHeadAttention
+from headwise.torch import MultiHeadAttention, attention
 from headwise.torch.compat import MultiheadAttention
 
 BATCH, N, D_MODEL, HEADS = 8, 512, 768, 12
@@ -84,6 +88,18 @@ def cases() -> dict[str, tuple[float | None, bool, Call, Call, Call]]:
         output, aux = own(x, return_aux=STATISTICS)
         return output, aux.entropy, aux.max_weight, aux.received
 
+    def heads(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+    def alone(x: Tensor) -> tuple[Tensor, ...]:
+        output, aux = attention(heads(x), heads(x), heads(x), return_aux=STATISTICS)
+        return output, aux.entropy, aux.max_weight, aux.received
+
+    def alone_dense(x: Tensor) -> tuple[Tensor, ...]:
+        one = heads(x)
+        weights = torch.softmax(one @ one.transpose(-1, -2) / one.shape[-1] ** 0.5, -1)
+        return weights @ one, *dense_numbers(weights)
+
     def training(layer: nn.Module) -> Call:
         return lambda x: step(layer, x, lambda y: layer(y, y, y, need_weights=False)[0])[:2]
 
@@ -91,6 +107,7 @@ def cases() -> dict[str, tuple[float | None, bool, Call, Call, Call]]:
         "layer": (1.1, False, plain(theirs), lambda x: (own(x),), plain(wide)),
         "drop-in": (1.1, False, plain(theirs), plain(drop_in), plain(wide)),
         "layer with statistics": (2.5, False, with_numbers(theirs), own_with_numbers, with_numbers(wide)),
+        "attention, statistics": (2.5, False, alone_dense, alone, alone_dense),
         "training step": (
             None, True, training(theirs), lambda x: step(own, x, own)[:2], training(wide),
         ),
