@@ -80,7 +80,7 @@ def test_forward_of_random_compositions(implementation, case, data, seed, likely
     check_forward(implementation, case.query, case.key, case.value, request, **with_rules(case, seed, likely))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     case=cases(sizes=(255, 256, 257, 511, 512, 513, 700), masks=("none", "boolean", "additive_inf")),
     data=st.data(),
