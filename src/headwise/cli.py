@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from headwise import __version__, cli_cost, cli_explain, cli_learn
+from headwise import __version__, cli_check, cli_cost, cli_explain, cli_learn
 from headwise.cli_files import check_writable, write
 from headwise.errors import HeadwiseError
 
@@ -217,6 +217,7 @@ def _keep_frameworks_quiet() -> None:
 
 app.command()(calm(cli_explain.explain))
 app.command()(calm(cli_cost.cost))
+app.command()(calm(cli_check.check))
 app.command()(calm(cli_learn.learn))
 app.command()(calm(cli_learn.drill))
 

@@ -33,7 +33,7 @@ def _run(name: str) -> Run:
 def ask(subject: Subject, name: str, make: Make, group: str = "values") -> Finding:
     """Asks the first shape and another one; explains the first wrong answer."""
     note, worst = "", None
-    for again in (0, 2):
+    for again in (0,) if subject.few_shapes else (0, 2):
         case = make(subject.random(name, again), again)
         try:
             verdict = judge(subject, case, subject.run(case).output)
@@ -72,7 +72,7 @@ def explain(
     """The finding for a wrong answer: the mistake by name, or the first place that is wrong."""
     measured: dict[str, Any] = {"error": verdict.error, "allowed": verdict.allowed, "where": verdict.where}
     if follows(subject, case, verdict):
-        said = f"the mistake found before ({', '.join(subject.named)}) shows here too"
+        said = f"follows from {', '.join(subject.named)}"
         return Finding(name, group, FOLLOWS, said, **measured)
     found = diagnose(subject, make, name, case, verdict)
     if found is None:

@@ -90,6 +90,11 @@ class Subject:
         self.changed: set[str] = set()
         self.remarks: set[str] = set()
 
+    @property
+    def few_shapes(self) -> bool:
+        """JAX compiles every shape anew, for about a second: a right answer is asked for in one shape."""
+        return self.kind == "jax"
+
     def random(self, name: str, again: int = 0) -> np.random.Generator:
         """Fresh numbers for a rule; the same ones for the same seed."""
         return np.random.default_rng([self.seed, again, *name.encode()])

@@ -87,6 +87,8 @@ def run(subject: Subject, rules: Iterable[Rule], name: str, progress: Progress |
     for done, (rule, tried) in enumerate(asked):
         if tried and "gqa" in rule.needs and subject.layout not in ("bhnd", "bnhd"):
             continue  # no axis for key/value heads
+        if rule.group == "gradient" and subject.kind == "numpy":
+            continue
         if progress is not None:
             progress(done, len(asked), rule.name)
         outcomes.append(_outcome(rule, subject, tried))
