@@ -27,7 +27,9 @@ def check(
         typer.Option(help="Options it serves, as mask,causal,gqa; found from the signature if left out."),
     ] = None,
     always: Annotated[str | None, typer.Option(help="Options that every call has, as causal.")] = None,
-    layout: Annotated[str | None, typer.Option(help="Axes of the arrays: bhnd, bnhd, bne, bnd, hnd, nd.")] = None,
+    layout: Annotated[
+        str | None, typer.Option(help="Axes of the arrays: bhnd, bnhd, bne, bnd, hnd, nd.")
+    ] = None,
     mask_means: Annotated[str | None, typer.Option(help="True in a mask: attend, hide; or add.")] = None,
     causal_alignment: Annotated[
         str | None, typer.Option(help="Where n_q and n_k differ: upper_left or lower_right.")
@@ -36,7 +38,9 @@ def check(
     junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML.")] = None,
     seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
     time_limit: Annotated[float, typer.Option(help="Seconds for one call of the function.")] = 10.0,
-    list_rules: Annotated[bool, typer.Option("--list", help="List the rules, must or note, and stop.")] = False,
+    list_rules: Annotated[
+        bool, typer.Option("--list", help="List the rules, must or note, and stop.")
+    ] = False,
     explain: Annotated[
         str | None, typer.Option(help="Explain a rule or a mistake, with a small example, and stop.")
     ] = None,

@@ -18,7 +18,9 @@ EVERY = [(family, name) for family, (_, _, variants) in FAMILIES.items() for nam
 def contract_of(family):
     call, always, _ = FAMILIES[family]
     alignment = "lower_right" if family == "B" else "upper_left"
-    return Contract(call=call, always=always, features=(), layout="bhnd", causal_alignment=alignment, kind="numpy")
+    return Contract(
+        call=call, always=always, features=(), layout="bhnd", causal_alignment=alignment, kind="numpy"
+    )
 
 
 def test_all_of_them_are_here():

@@ -1,4 +1,4 @@
-"""Right and wrong attention in eight families, each variant by its own formula: nothing here comes from the checker.
+"""Right and wrong attention in eight families, each variant by its own formula, apart from the checker.
 
 A family is (contract, how a case becomes arguments, variants); a variant is name -> (function, what it has to
 be called). RIGHT: not a mistake, or one that changes nothing. The order of each family is that of facts.json.
@@ -213,7 +213,7 @@ B = {
 
 
 def masks(rule, bias=None):
-    """rule: what is seen, of (mask (B, 1, n, n), padding (B, 1, 1, n)); bias: of (raw scores, bias, root d)."""
+    """rule: what is seen, of mask (B, 1, n, n) and padding (B, 1, 1, n); bias: of (scores, bias, root d)."""
 
     def run(q, k, v, mask, pad, b):
         seen = rule(mask, pad[:, None, None, :])
@@ -355,7 +355,9 @@ def transposed(w):
 
 def split_first(x, w, b, wo, bo, h):
     parts, d = cut(x, h), x.shape[-1] // h
-    z = [parts @ third[:d, :d].T + bias[:d] for third, bias in zip(np.split(w, 3), np.split(b, 3), strict=True)]
+    z = [
+        parts @ third[:d, :d].T + bias[:d] for third, bias in zip(np.split(w, 3), np.split(b, 3), strict=True)
+    ]
     return paste(right(*z)) @ wo.T + bo
 
 
@@ -391,11 +393,11 @@ D = {
     "by heads": (fused("h3d"), "fused rows as (H 3 d)"),
     "by threes": (fused("hd3"), "fused rows as (H d 3)"),
     "last axis 3": (
-        lambda x, w, b, wo, bo, h: paste(
-            right(*(cut((x @ w.T + b).reshape(*x.shape[:2], -1, 3)[..., at], h) for at in range(3)))
-        )
-        @ wo.T
-        + bo,
+        lambda x, w, b, wo, bo, h: (
+            paste(right(*(cut((x @ w.T + b).reshape(*x.shape[:2], -1, 3)[..., at], h) for at in range(3))))
+            @ wo.T
+            + bo
+        ),
         "fused rows as (H d 3)",
     ),
     "no biases": (layer(b=without((0, 1, 2))), "input biases missing"),
@@ -474,7 +476,10 @@ E = {
     "tiled, reversed": (by_map(lambda h, kv, g: kv - 1 - h % kv), "kv heads tiled, reversed"),
     "mean of heads": (mean_heads, "kv heads averaged"),
     "mean of queries": (mean_queries, "queries averaged"),
-    "merged crosswise": (grouped_out(lambda o: o.transpose(0, 2, 1, 3, 4)), "groups merged in the wrong order"),
+    "merged crosswise": (
+        grouped_out(lambda o: o.transpose(0, 2, 1, 3, 4)),
+        "groups merged in the wrong order",
+    ),
     "along the sequence": (along_sequence, "first kv head for all"),
     "scale of the group": (group_scale, "scale of the group"),
     "summed": (grouped_out(lambda o: np.repeat(o.sum(2, keepdims=True), o.shape[2], 2)), "groups summed"),
@@ -625,7 +630,7 @@ def cached(
     places_k=None,
     join=None,
 ):
-    """offset and places: rules on (P, n); past: on (past keys, past values, base); join: of the four parts."""
+    """offset, places: rules on (P, n); past: on (past keys, past values, base); join: of the four parts."""
     key_places = places_q if places_k is None else places_k
 
     def run(pk, pv, q, k, v, base):

@@ -104,7 +104,8 @@ def lay(case: Case, layout: str) -> list[Case]:
     """The case in another layout, still NumPy: one call, or one per head where a function takes no more."""
     case = replace(case, sizes=(case.n_q, case.n_k, case.n_past, case.group))
     if layout in ("bhnd", "bnhd", "bne"):
-        return [replace(case, **{name: _axes(getattr(case, name), layout) for name in _ARRAYS})]
+        laid: dict[str, Any] = {name: _axes(getattr(case, name), layout) for name in _ARRAYS}
+        return [replace(case, **laid)]
     batch, heads = case.query.shape[:2]
     whole = {"mask": (batch, heads, case.n_q, case.n_k), "bias": (batch, heads, case.n_q, case.n_k)}
     spread = {

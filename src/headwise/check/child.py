@@ -1,6 +1,6 @@
 """A check in a process of its own: the function may hang, crash or print without harm to the caller.
 
-    python -m headwise.check.child REQUEST.json ANSWER.json
+python -m headwise.check.child REQUEST.json ANSWER.json
 """
 
 import contextlib
@@ -30,7 +30,13 @@ def check_target(
     Raises:
         HeadwiseError: the target cannot be imported, or the contract is none.
     """
-    request = {"target": target, "contract": contract, "changes": changes, "seed": seed, "time_limit": time_limit}
+    request = {
+        "target": target,
+        "contract": contract,
+        "changes": changes,
+        "seed": seed,
+        "time_limit": time_limit,
+    }
     with tempfile.TemporaryDirectory(prefix="headwise-check-") as folder:
         asked, answered = Path(folder, "request.json"), Path(folder, "answer.json")
         asked.write_text(json.dumps(request), encoding="utf-8")
@@ -77,7 +83,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         contract: Contract | None = None
         if named is not None or changes:
             contract = (preset_of(fn) if named is None else preset(named)).but(**changes)
-        report = check_attention(fn, contract, seed=request["seed"], time_limit=request["time_limit"], name=name)
+        report = check_attention(
+            fn, contract, seed=request["seed"], time_limit=request["time_limit"], name=name
+        )
     except HeadwiseError as error:
         return {"refused": [error.argument, error.expected, error.received, error.hint]}
     return report.to_dict()

@@ -7,7 +7,7 @@ from headwise.check.contract import LAYOUTS, Contract
 from headwise.check.judge import diagnose, judge
 from headwise.check.making import maker
 from headwise.check.report import FAILED, NOTE, PASSED, Finding
-from headwise.check.subject import NoAnswer, Subject
+from headwise.check.subject import HANGS, NoAnswer, Subject
 
 _FULL = ("bhnd", "bnhd", "bne")
 _SMALL = ("bnd", "hnd", "nd")
@@ -95,7 +95,8 @@ def _refused(refusals: list[NoAnswer]) -> Finding:
         "raised": "Contract(call=lambda fn, case: ...) says how it is called",
         "output": "return one array",
     }[first.kind]
-    return Finding("called", "called", FAILED, first.what, repair=repair, where=first.where)
+    fault = HANGS if first.kind == "hangs" else ""
+    return Finding("called", "called", FAILED, first.what, fault=fault, repair=repair, where=first.where)
 
 
 def words(subject: Subject) -> str:
@@ -103,5 +104,3 @@ def words(subject: Subject) -> str:
     served = sorted(subject.declared)
     said = f"{_WORDS[subject.kind]} {subject.dtype}, {LAYOUTS[subject.layout]}"
     return f"{said}; options: {', '.join(served)}" if served else said
-
-

@@ -21,6 +21,9 @@ from headwise.errors import HeadwiseError
 Array = np.ndarray[Any, Any]
 
 
+ALL: tuple[Fault | LayerMistake, ...] = (*FAULTS, *MISTAKES)
+
+
 def listing(contract: str | None = None) -> Table:
     """The rules, what each asks, and whether the contract has it as a must or a note."""
     chosen = preset("default" if contract is None else contract)
@@ -46,15 +49,19 @@ def explain(name: str) -> str:
     for rule in RULES:
         if rule.name == name:
             return _rule(rule.name, rule.says, rule.needs)
-    mistakes = [one for one in (*FAULTS, *MISTAKES) if one.key == name]
+    mistakes = [one for one in ALL if one.key == name]
     if mistakes:
         return "\n\n".join(_mistake(one) for one in mistakes)
     if name in FINDINGS:
         what, repair = FINDINGS[name]
         return f"{name}: a mistake\n\n  It         {what}\n  Instead    {repair}"
-    known = [*(rule.name for rule in RULES), *(one.key for one in (*FAULTS, *MISTAKES)), *FINDINGS]
+    known = [*(rule.name for rule in RULES), *(one.key for one in ALL), *FINDINGS]
     near = difflib.get_close_matches(name, known, 3, 0.4)
-    hint = f"perhaps {' or '.join(repr(one) for one in near)}" if near else "headwise check --list names the rules"
+    hint = (
+        f"perhaps {' or '.join(repr(one) for one in near)}"
+        if near
+        else "headwise check --list names the rules"
+    )
     raise HeadwiseError("--explain", "the name of a rule or of a mistake", name, hint)
 
 
@@ -67,7 +74,7 @@ def _rule(name: str, says: str, needs: frozenset[str]) -> str:
         lines += ["", *_wrapped(EXAMPLES[name])]
     typical = TYPICAL.get(name, ())
     for key in typical:
-        found = next(one for one in (*FAULTS, *MISTAKES) if one.key == key)
+        found = next(one for one in ALL if one.key == key)
         lines += ["", f"  A mistake that it finds, \u201c{key}\u201d: {found.what}.", *_example(found)]
         if found.seen:
             lines.append(f"  Met in     {', '.join(found.seen)}")
@@ -118,7 +125,11 @@ def _rows(right: Array, wrong: Array, case: Case, what: str) -> list[str]:
     lines = [f"  Example ({sizes}), {place}: q = {_vector(case.query[b, h, i])}"]
     if case.past_key is None:
         lines.append(f"  keys {', '.join(_vector(k) for k in case.key[b, head])}")
-    return [*lines, f"  {what:<8}right   {_numbers(right[b, h, i])}", f"  {'':<8}mistake {_numbers(wrong[b, h, i])}"]
+    return [
+        *lines,
+        f"  {what:<8}right   {_numbers(right[b, h, i])}",
+        f"  {'':<8}mistake {_numbers(wrong[b, h, i])}",
+    ]
 
 
 def _vector(row: Array) -> str:

@@ -20,7 +20,7 @@ def installed(kind: str) -> bool:
 
 
 def kind_of(array: Any) -> str | None:
-    """"numpy", "torch", "jax", or None for anything else."""
+    """ "numpy", "torch", "jax", or None for anything else."""
     if isinstance(array, np.ndarray | np.generic):
         return "numpy"
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
@@ -97,7 +97,7 @@ def _roots(fn: Any) -> set[str]:
         one = getattr(one, "func", one)  # functools.partial
         one = getattr(one, "__func__", one)
         if not hasattr(one, "__code__") and not isinstance(one, ModuleType | type):
-            one = getattr(type(one), "__call__", one)
+            one = vars(type(one)).get("__call__", one)  # an object that is called like a function
         if id(one) in seen:
             continue
         seen.add(id(one))
@@ -135,7 +135,9 @@ def _names(code: CodeType) -> set[str]:
     return names
 
 
-def gradients(kind: str, call: Callable[..., Any], arrays: Sequence[Any], weight: Array) -> list[Array | None]:
+def gradients(
+    kind: str, call: Callable[..., Any], arrays: Sequence[Any], weight: Array
+) -> list[Array | None]:
     """Gradients of sum(weight * call(*arrays)) with respect to the arrays; None where none arrives."""
     if kind == "torch":
         import torch
@@ -145,13 +147,16 @@ def gradients(kind: str, call: Callable[..., Any], arrays: Sequence[Any], weight
             output = call(*leaves)
             if not output.requires_grad:
                 return [None for _ in leaves]
-            made = torch.autograd.grad((output * put(weight, kind, dtype_of(output))).sum(), leaves,
-                                       allow_unused=True)  # fmt: skip
+            made = torch.autograd.grad(
+                (output * put(weight, kind, dtype_of(output))).sum(), leaves, allow_unused=True
+            )
         return [None if gradient is None else take(gradient) for gradient in made]
     import jax
 
     factor = put(weight, kind, dtype_of(arrays[0]))
-    made = jax.grad(lambda *leaves: (call(*leaves) * factor).sum(), argnums=tuple(range(len(arrays))))(*arrays)
+    made = jax.grad(lambda *leaves: (call(*leaves) * factor).sum(), argnums=tuple(range(len(arrays))))(
+        *arrays
+    )
     return [take(gradient) for gradient in made]
 
 

@@ -99,7 +99,9 @@ def compare(output: Array, expected: Array, allowed: Array) -> Verdict:
     excess = np.where(np.isfinite(difference), difference / np.maximum(allowed, 1e-300), np.inf)
     worst = np.unravel_index(np.argmax(excess), excess.shape)
     place = tuple(int(at) for at in np.argwhere(wrong)[0]) if wrong.any() else None
-    return Verdict(place is None, float(difference[worst]), float(allowed[worst]), output, expected, allowed, place)
+    return Verdict(
+        place is None, float(difference[worst]), float(allowed[worst]), output, expected, allowed, place
+    )
 
 
 def candidates(subject: Subject, case: AnyCase, known: Iterable[Mistake]) -> list[tuple[Mistake, Array]]:
@@ -144,10 +146,14 @@ def follows(subject: Subject, case: AnyCase, verdict: Verdict) -> bool:
     """Whether the mistakes that were already named explain the answer."""
     if not subject.named or not np.isfinite(verdict.output).all():
         return False
-    if isinstance(case, LayerCase):
-        made = layers.build(case, None, subject.base, subject.mistake)
-    else:
-        made = attend(case, subject.base)
+    try:
+        with np.errstate(all="ignore"):
+            if isinstance(case, LayerCase):
+                made = layers.build(case, None, subject.base, subject.mistake)
+            else:
+                made = attend(case, subject.base)
+    except (ValueError, IndexError):  # no such output in this shape
+        return False
     return bool(made.shape == verdict.output.shape and _far(made, verdict) <= 1)
 
 
@@ -173,7 +179,8 @@ def _far(output: Array, verdict: Verdict) -> float:
     size = max(np.abs(output).max(initial=0), np.abs(verdict.output).max(initial=0), 1e-30)
     usual = max(np.abs(verdict.expected).max(initial=0), 1e-30)
     allowed = verdict.lost.max(initial=1e-30) * max(size / usual, 1.0) * 4
-    distance = np.abs(output - verdict.output).max(initial=0)
+    with np.errstate(all="ignore"):
+        distance = np.abs(output - verdict.output).max(initial=0)
     return float(distance / allowed) if np.isfinite(distance) else np.inf
 
 
@@ -182,9 +189,7 @@ def _same(a: Array, b: Array) -> bool:
     return bool(np.abs(a - b).max(initial=0) <= _SAME * size)
 
 
-def _agrees(
-    subject: Subject, make: Make, name: str, again: int, found: tuple[Mistake, ...]
-) -> bool:
+def _agrees(subject: Subject, make: Make, name: str, again: int, found: tuple[Mistake, ...]) -> bool:
     """Fresh numbers, in another shape where the case has one: one of the mistakes found explains them too."""
     case = make(subject.random(name, again), again)
     try:

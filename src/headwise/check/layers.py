@@ -6,6 +6,7 @@
 split: (B, n, H d) -> (B, H, n, d), head h owns columns h d ... (h + 1) d; merge goes back.
 """
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,8 +26,8 @@ class LayerCase:
 
     Attributes:
         x: (B, n, d_model).
-        w_q, w_k, w_v: (H d_k, d_model), (H_kv d_k, d_model), (H_kv d_v, d_model), as ``torch.nn.Linear`` keeps
-            them: rows are outputs.
+        w_q, w_k, w_v: (H d_k, d_model), (H_kv d_k, d_model), (H_kv d_v, d_model), rows are outputs, as
+            ``torch.nn.Linear`` keeps them.
         b_q, b_k, b_v: their biases, or None.
         w_out, b_out: (d_out, H d_v) and (d_out,), or None where the layer has no output projection.
         num_heads, num_kv_heads: H and H_kv.
@@ -181,8 +182,11 @@ def _one_head(keep_scale: bool) -> LayerFault:
 
 def _order(*order: str) -> LayerFault:
     """The fused input weight is read in another order."""
-    names = {f"{part}_{to}": f"{part}_{source}" for part in "wb" for to, source in zip("qkv", order, strict=True)}
-    return _with(**{to: (lambda case, source=source: getattr(case, source)) for to, source in names.items()})
+    names = {
+        f"{part}_{to}": f"{part}_{source}" for part in "wb" for to, source in zip("qkv", order, strict=True)
+    }
+    rules: dict[str, Any] = {to: operator.attrgetter(source) for to, source in names.items()}
+    return _with(**rules)
 
 
 def _interleaved_weights(shape: str) -> LayerFault:
@@ -190,7 +194,7 @@ def _interleaved_weights(shape: str) -> LayerFault:
 
     def make(case: LayerCase, base: Steps) -> Array:
         z = case.x @ case.w_in.T
-        if case.b_in.dtype != object:
+        if case.b_q is not None:
             z = z + case.b_in
         heads, width = case.num_heads, case.width
         if shape == "H 3 d":
@@ -210,7 +214,7 @@ def _shared_over_heads(case: LayerCase, base: Steps) -> Array:
         x @ w[:width, :width].T + (0 if b is None else b[:width])
         for w, b in ((case.w_q, case.b_q), (case.w_k, case.b_k), (case.w_v, case.b_v))
     ]
-    inner = Case(*parts, num_heads=case.num_heads, **case.options)
+    inner = Case(parts[0], parts[1], parts[2], num_heads=case.num_heads, **case.options)
     return case.out(merge(attend(inner, base)))
 
 
@@ -220,7 +224,8 @@ def _no_projection(case: LayerCase, base: Steps) -> Array:
 
 
 def _zero(name: str) -> LayerFault:
-    return _with(**{name: lambda case: None})
+    rules: dict[str, Any] = {name: lambda case: None}
+    return _with(**rules)
 
 
 def _transposed_inputs() -> LayerFault:
@@ -235,61 +240,146 @@ _SPLIT = "reshape to (B, n, H, d), then move the heads in front: (B, H, n, d)"
 _MERGE = "move the heads behind the positions, (B, n, H, d), then reshape to (B, n, H d)"
 
 MISTAKES: tuple[LayerMistake, ...] = (
-    _layer("split without transpose", "heads are split by a reshape to (B, H, n, d): it cuts the tokens, not "
-           "the features", _SPLIT, _with(_cut_rows),
-           "reczoo/FuxiCTR#30 hyunwoongko/transformer#15 bentrevett/pytorch-seq2seq#148"),
-    _layer("split and merge without transpose", "heads are split and merged by reshapes alone", _SPLIT,
-           _with(_cut_rows, _merge_rows)),
-    _layer("merge without transpose", "heads are merged by a reshape alone: tokens and heads are mixed", _MERGE,
-           _with(back=_merge_rows), "jsbaan/transformer-from-scratch#6"),
-    _layer("split as (d H)", "features are split as (d, H): head h gets every H-th column", _SPLIT,
-           _with(_cut_interleaved)),
-    _layer("merge as (d H)", "heads are merged as (d, H): neighbouring features are of different heads", _MERGE,
-           _with(back=_merge_interleaved)),
-    _layer("split and merge as (d H)", "heads own every H-th column, in and out: right only for weights made "
-           "for it", _SPLIT, _with(_cut_interleaved, _merge_interleaved)),
-    _layer("heads summed", "the heads are added, not concatenated", "concatenate the heads, then W_O",
-           _with(back=_pooled(np.sum))),
-    _layer("heads averaged", "the heads are averaged, not concatenated", "concatenate the heads, then W_O",
-           _with(back=_pooled(np.mean))),
-    _layer("one head", "there is one head of full width: the number of heads plays no part", _SPLIT,
-           _one_head(False)),
-    _layer("one head, scaled as many", "there is one head of full width, scaled as if it were one of many",
-           _SPLIT, _one_head(True)),
-    _layer("no output projection", "W_O is missing: nothing mixes the heads",
-           "multiply the concatenation by W_O", _with(out=False)),
+    _layer(
+        "split without transpose",
+        "heads are split by a reshape to (B, H, n, d): it cuts the tokens, not the features",
+        _SPLIT,
+        _with(_cut_rows),
+        "reczoo/FuxiCTR#30 hyunwoongko/transformer#15 bentrevett/pytorch-seq2seq#148",
+    ),
+    _layer(
+        "split and merge without transpose",
+        "heads are split and merged by reshapes alone",
+        _SPLIT,
+        _with(_cut_rows, _merge_rows),
+    ),
+    _layer(
+        "merge without transpose",
+        "heads are merged by a reshape alone: tokens and heads are mixed",
+        _MERGE,
+        _with(back=_merge_rows),
+        "jsbaan/transformer-from-scratch#6",
+    ),
+    _layer(
+        "split as (d H)",
+        "features are split as (d, H): head h gets every H-th column",
+        _SPLIT,
+        _with(_cut_interleaved),
+    ),
+    _layer(
+        "merge as (d H)",
+        "heads are merged as (d, H): neighbouring features are of different heads",
+        _MERGE,
+        _with(back=_merge_interleaved),
+    ),
+    _layer(
+        "split and merge as (d H)",
+        "heads own every H-th column, in and out: right only for weights made for it",
+        _SPLIT,
+        _with(_cut_interleaved, _merge_interleaved),
+    ),
+    _layer(
+        "heads summed",
+        "the heads are added, not concatenated",
+        "concatenate the heads, then W_O",
+        _with(back=_pooled(np.sum)),
+    ),
+    _layer(
+        "heads averaged",
+        "the heads are averaged, not concatenated",
+        "concatenate the heads, then W_O",
+        _with(back=_pooled(np.mean)),
+    ),
+    _layer(
+        "one head",
+        "there is one head of full width: the number of heads plays no part",
+        _SPLIT,
+        _one_head(False),
+    ),
+    _layer(
+        "one head, scaled as many",
+        "there is one head of full width, scaled as if it were one of many",
+        _SPLIT,
+        _one_head(True),
+    ),
+    _layer(
+        "no output projection",
+        "W_O is missing: nothing mixes the heads",
+        "multiply the concatenation by W_O",
+        _with(out=False),
+    ),
     _layer("output bias missing", "the bias of W_O is missing", "add it", _zero("b_out")),
-    _layer("output weight transposed", "W_O is transposed", "x @ W.T for weights kept as (out, in)",
-           _with(w_out=lambda c: c.w_out.T)),
-    _layer("input weights transposed", "W_Q, W_K and W_V are transposed",
-           "x @ W.T for weights kept as (out, in)", _transposed_inputs()),
+    _layer(
+        "output weight transposed",
+        "W_O is transposed",
+        "x @ W.T for weights kept as (out, in)",
+        _with(w_out=lambda c: c.w_out.T),
+    ),
+    _layer(
+        "input weights transposed",
+        "W_Q, W_K and W_V are transposed",
+        "x @ W.T for weights kept as (out, in)",
+        _transposed_inputs(),
+    ),
     _layer("order k q v", "query and key weights have changed places", "q, k, v", _order("k", "q", "v")),
     _layer("order v k q", "the fused weight is read as v, k, q", "q, k, v", _order("v", "k", "q")),
     _layer("order q v k", "the fused weight is read as q, v, k", "q, k, v", _order("q", "v", "k")),
     _layer("order k v q", "the fused weight is read as k, v, q", "q, k, v", _order("k", "v", "q")),
     _layer("order v q k", "the fused weight is read as v, q, k", "q, k, v", _order("v", "q", "k")),
-    _layer("fused rows as (H 3 d)", "the fused weight's rows are read head by head: q0 k0 v0 q1 k1 v1",
-           "all of q, then all of k, then all of v", _interleaved_weights("H 3 d")),
-    _layer("fused rows as (H d 3)", "the fused weight's rows are read in threes: q, k, v of each feature",
-           "all of q, then all of k, then all of v", _interleaved_weights("H d 3")),
-    _layer("input biases missing", "the biases of W_Q, W_K and W_V are missing", "add them",
-           _with(b_q=lambda c: None, b_k=lambda c: None, b_v=lambda c: None)),
+    _layer(
+        "fused rows as (H 3 d)",
+        "the fused weight's rows are read head by head: q0 k0 v0 q1 k1 v1",
+        "all of q, then all of k, then all of v",
+        _interleaved_weights("H 3 d"),
+    ),
+    _layer(
+        "fused rows as (H d 3)",
+        "the fused weight's rows are read in threes: q, k, v of each feature",
+        "all of q, then all of k, then all of v",
+        _interleaved_weights("H d 3"),
+    ),
+    _layer(
+        "input biases missing",
+        "the biases of W_Q, W_K and W_V are missing",
+        "add them",
+        _with(b_q=lambda c: None, b_k=lambda c: None, b_v=lambda c: None),
+    ),
     _layer("query bias missing", "the bias of W_Q is missing", "add it", _zero("b_q")),
     _layer("key bias missing", "the bias of W_K is missing", "it changes nothing", _zero("b_k")),
     _layer("value bias missing", "the bias of W_V is missing", "add it", _zero("b_v")),
-    _layer("one projection for q, k and v", "queries, keys and values all go through W_Q",
-           "each has its own projection", _order("q", "q", "q")),
-    _layer("keys as values", "the key projection makes the values too", "values go through W_V",
-           _order("q", "k", "k")),
-    _layer("queries as keys", "the query projection makes the keys too", "keys go through W_K",
-           _order("q", "q", "v")),
-    _layer("one projection for all heads", "all heads share the first head's projections: the input is split "
-           "before it is projected", "project first, then split", _shared_over_heads,
-           "MarcoMeter/episodic-transformer-memory-ppo#22"),
+    _layer(
+        "one projection for q, k and v",
+        "queries, keys and values all go through W_Q",
+        "each has its own projection",
+        _order("q", "q", "q"),
+    ),
+    _layer(
+        "keys as values",
+        "the key projection makes the values too",
+        "values go through W_V",
+        _order("q", "k", "k"),
+    ),
+    _layer(
+        "queries as keys",
+        "the query projection makes the keys too",
+        "keys go through W_K",
+        _order("q", "q", "v"),
+    ),
+    _layer(
+        "one projection for all heads",
+        "all heads share the first head's projections: the input is split before it is projected",
+        "project first, then split",
+        _shared_over_heads,
+        "MarcoMeter/episodic-transformer-memory-ppo#22",
+    ),
     _layer("no projections", "nothing is projected", "project with W_Q, W_K, W_V and W_O", _no_projection),
-    _layer("input added", "the input is added to the output", "the residual connection stands outside",
-           lambda case, base: case.x + build(case, None, base)),
-)  # fmt: skip
+    _layer(
+        "input added",
+        "the input is added to the output",
+        "the residual connection stands outside",
+        lambda case, base: case.x + build(case, None, base),
+    ),
+)
 
 
 def random_layer(
@@ -306,7 +396,14 @@ def random_layer(
 
     return LayerCase(
         random.standard_normal((batch, n, model)) * 1.3,
-        weight(), weight(), weight(), bias(), bias(), bias(), weight(), bias(), heads, heads,
-    )  # fmt: skip
-
-
+        weight(),
+        weight(),
+        weight(),
+        bias(),
+        bias(),
+        bias(),
+        weight(),
+        bias(),
+        heads,
+        heads,
+    )

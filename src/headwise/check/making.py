@@ -38,7 +38,9 @@ def _sizes(first: dict[str, Any], other: dict[str, Any]) -> Callable[[Random, in
 _square = _sizes({"n_q": 5, "d_k": 6}, {"batch": 3, "heads": 2, "n_q": 7, "d_k": 4})
 _longer = _sizes({"n_q": 9, "d_k": 6}, {"batch": 3, "heads": 2, "n_q": 11, "d_k": 4})
 _cross = _sizes({"n_q": 4, "n_k": 7, "d_k": 6}, {"batch": 3, "heads": 2, "n_q": 6, "n_k": 9, "d_k": 4})
-_wide = _sizes({"n_q": 4, "n_k": 7, "d_v": 5}, {"batch": 3, "heads": 2, "n_q": 6, "n_k": 9, "d_k": 4, "d_v": 7})
+_wide = _sizes(
+    {"n_q": 4, "n_k": 7, "d_v": 5}, {"batch": 3, "heads": 2, "n_q": 6, "n_k": 9, "d_k": 4, "d_v": 7}
+)
 _narrow = _sizes({"n_q": 5, "d_v": 4}, {"batch": 3, "heads": 2, "n_q": 7, "d_k": 4, "d_v": 3})
 _groups = _sizes(
     {"heads": 6, "kv_heads": 2, "n_q": 5, "d_k": 8},

@@ -124,7 +124,9 @@ def _scale(subject: "Subject", case: Case) -> Reading | None:
     what = f"the scores are multiplied by {factor:.6g}, where {right:.6g} is right"
     mistake = Fault("another scale", what, "1/root d_k, or the scale that is passed",
                     {"scale": lambda case: factor})  # fmt: skip
-    return Reading(mistake, f"read out of the weights: factor {factor:.6g} = {factor / right:.4g} x right", factor)
+    return Reading(
+        mistake, f"read out of the weights: factor {factor:.6g} = {factor / right:.4g} x right", factor
+    )
 
 
 def _visible(subject: "Subject", case: Case) -> Reading | None:

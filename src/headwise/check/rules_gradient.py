@@ -51,7 +51,10 @@ def _gradients(subject: Subject, case: Case, weight: Array) -> list[Array | None
         leaves = [getattr(ready, name) for name in _NAMES]
         made = frameworks.gradients(subject.kind, call, leaves, laid)
     heads = (case.query.shape[1], case.key.shape[1], case.key.shape[1])
-    wide = [None if one is None else _back(one, subject.layout, case, h) for one, h in zip(made, heads, strict=True)]
+    wide = [
+        None if one is None else _back(one, subject.layout, case, h)
+        for one, h in zip(made, heads, strict=True)
+    ]
     return wide
 
 
@@ -88,7 +91,9 @@ def _judged(
     right = derivative(case, weight)
     if all(one is None for one in found):
         said = "no gradient reaches query, key or value: the output is cut off from them"
-        return Finding(name, _GROUP, FAILED, said, fault="no gradient", repair="no detach(), no NumPy on the way")
+        return Finding(
+            name, _GROUP, FAILED, said, fault="no gradient", repair="no detach(), no NumPy on the way"
+        )
     if subject.named:
         try:
             verdict = judge(subject, case, subject.run(case).output)
@@ -96,7 +101,11 @@ def _judged(
             verdict = None
         if verdict is not None and not verdict.ok and follows(subject, case, verdict):
             return Finding(name, _GROUP, FOLLOWS, f"follows from {', '.join(subject.named)}")
-    if empty and subject.contract.empty_rows != "zero" and all(one is None or np.isfinite(one).all() for one in found):
+    if (
+        empty
+        and subject.contract.empty_rows != "zero"
+        and all(one is None or np.isfinite(one).all() for one in found)
+    ):
         return Finding(name, _GROUP, PASSED)  # what such a row holds is another convention
     unit = max(frameworks.unit(subject.dtype), frameworks.unit("float32"))
     spread = case.factor * np.abs(case.query).max() * np.abs(case.key).max() * case.query.shape[-1]
@@ -113,13 +122,25 @@ def _judged(
         said, fault = _named(which, own, wanted, case, weight)
         seen = ("pytorch/pytorch#178251", "pytorch/pytorch#41508") if not np.isfinite(error) else ()
         if empty and not np.isfinite(own).all():
-            said, fault = f"a row that sees no key gives the {which} a gradient of NaN", "NaN gradient of empty rows"
+            said, fault = (
+                f"a row that sees no key gives the {which} a gradient of NaN",
+                "NaN gradient of empty rows",
+            )
         return Finding(
-            name, _GROUP, FAILED, said, fault=fault, repair="compare with the derivative of the formula",
+            name,
+            _GROUP,
+            FAILED,
+            said,
+            fault=fault,
+            repair="compare with the derivative of the formula",
             evidence=f"gradient of the {which}: expected {wanted[place]:.6g}, got {own[place]:.6g}",
-            where=", ".join(f"{n} {int(at)}" for n, at in zip(("batch", "head", "row", "feature"), place, strict=True)),
-            error=error, allowed=allowed, seen=seen,
-        )  # fmt: skip
+            where=", ".join(
+                f"{n} {int(at)}" for n, at in zip(("batch", "head", "row", "feature"), place, strict=True)
+            ),
+            error=error,
+            allowed=allowed,
+            seen=seen,
+        )
     return Finding(name, _GROUP, PASSED, error=worst[0], allowed=worst[1])
 
 
@@ -131,7 +152,11 @@ def _named(which: str, own: Array, wanted: Array, case: Case, weight: Array) -> 
         return f"no gradient reaches the {which}: it is cut off, as by detach()", "no gradient"
     factor = float((own * wanted).sum() / (wanted * wanted).sum())
     if np.allclose(own, factor * wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max()):
-        near = {"the scale is missing": 1 / case.factor, "the scale is applied twice": case.factor, "its sign is wrong": -1}
+        near = {
+            "the scale is missing": 1 / case.factor,
+            "the scale is applied twice": case.factor,
+            "its sign is wrong": -1,
+        }
         why = next((why for why, number in near.items() if abs(factor / number - 1) < 1e-3), "")
         said = f"the gradient of the {which} is {factor:.4g} times what it should be"
         return (f"{said}: {why}" if why else said), "gradient scaled"
@@ -148,12 +173,31 @@ def _named(which: str, own: Array, wanted: Array, case: Case, weight: Array) -> 
 
 
 GRADIENT_RULES = (
-    Rule("gradient", _GROUP, "gradients of query, key and value are those of the formula",
-         _run("gradient", "values", False)),
-    Rule("gradient with mask", _GROUP, "the same where keys are hidden",
-         _run("gradient with mask", "mask", False), frozenset({"mask"})),
-    Rule("gradient, causal", _GROUP, "the same in causal order",
-         _run("gradient, causal", "causal", False), frozenset({"causal"})),
-    Rule("gradient of empty rows", _GROUP, "a row that sees no key gives no NaN",
-         _run("gradient of empty rows", "mask", True), frozenset({"mask"})),
-)  # fmt: skip
+    Rule(
+        "gradient",
+        _GROUP,
+        "gradients of query, key and value are those of the formula",
+        _run("gradient", "values", False),
+    ),
+    Rule(
+        "gradient with mask",
+        _GROUP,
+        "the same where keys are hidden",
+        _run("gradient with mask", "mask", False),
+        frozenset({"mask"}),
+    ),
+    Rule(
+        "gradient, causal",
+        _GROUP,
+        "the same in causal order",
+        _run("gradient, causal", "causal", False),
+        frozenset({"causal"}),
+    ),
+    Rule(
+        "gradient of empty rows",
+        _GROUP,
+        "a row that sees no key gives no NaN",
+        _run("gradient of empty rows", "mask", True),
+        frozenset({"mask"}),
+    ),
+)

@@ -74,18 +74,25 @@ def _with(case: LayerCase, option: str, random: np.random.Generator) -> LayerCas
 
 
 def _repeated(subject: Subject) -> Finding:
-    name = "dropout off in evaluation"
+    name, group = "dropout off in evaluation", "called"
     case = layers_of(subject)(subject.random(name), 0)
     first = subject.run(case).output
     again = subject.run(case).output
     if np.array_equal(first, again, equal_nan=True):
-        return Finding(name, _GROUP, PASSED, error=0.0, allowed=0.0)
+        return Finding(name, group, PASSED, error=0.0, allowed=0.0)
     off = float(np.nanmax(np.abs(again - first)))
     return Finding(
-        name, _GROUP, FAILED, "two calls in evaluation mode differ: dropout is still on", fault="dropout left on",
-        repair="pass dropout_p only while self.training", evidence=f"largest difference {off:.3g}", error=off,
-        allowed=0.0, seen=("pytorch/pytorch#124464", "karpathy/nanoGPT#240", "huggingface/pytorch-image-models#1978"),
-    )  # fmt: skip
+        name,
+        group,
+        FAILED,
+        "two calls in evaluation mode differ: dropout is still on",
+        fault="dropout left on",
+        repair="pass dropout_p only while self.training",
+        evidence=f"largest difference {off:.3g}",
+        error=off,
+        allowed=0.0,
+        seen=("pytorch/pytorch#124464", "karpathy/nanoGPT#240", "huggingface/pytorch-image-models#1978"),
+    )
 
 
 def _batch(subject: Subject) -> Finding:
@@ -100,18 +107,48 @@ def _batch(subject: Subject) -> Finding:
         return Finding(name, _GROUP, PASSED, error=off, allowed=allowed)
     said = "batch entry 0 changes when entry 1 does"
     status = FOLLOWS if subject.named else FAILED
-    return Finding(name, _GROUP, status, said, fault="batch leaks", repair="batch_first, or the axes in their order",
-                   error=off, allowed=allowed)  # fmt: skip
+    return Finding(
+        name,
+        _GROUP,
+        status,
+        said,
+        fault="batch leaks",
+        repair="batch_first, or the axes in their order",
+        error=off,
+        allowed=allowed,
+    )
 
 
 _NEEDS = frozenset({"layer"})
 LAYER_RULES: tuple[Rule, ...] = (
+    Rule(
+        "dropout off in evaluation",
+        "called",
+        "two calls in evaluation mode give the same bits",
+        _repeated,
+        _NEEDS,
+    ),
     Rule("layer", _GROUP, "project, split, attend, concatenate, project back", _layer("layer"), _NEEDS),
-    Rule("layer with mask", _GROUP, "hidden keys take no part", _layer("layer with mask", "mask"), _NEEDS | {"mask"}),
-    Rule("layer with padding", _GROUP, "padded keys take no part", _layer("layer with padding", "padding"),
-         _NEEDS | {"padding"}),
-    Rule("layer, causal", _GROUP, "position i sees positions j <= i", _layer("layer, causal", "causal"),
-         _NEEDS | {"causal"}),
+    Rule(
+        "layer with mask",
+        _GROUP,
+        "hidden keys take no part",
+        _layer("layer with mask", "mask"),
+        _NEEDS | {"mask"},
+    ),
+    Rule(
+        "layer with padding",
+        _GROUP,
+        "padded keys take no part",
+        _layer("layer with padding", "padding"),
+        _NEEDS | {"padding"},
+    ),
+    Rule(
+        "layer, causal",
+        _GROUP,
+        "position i sees positions j <= i",
+        _layer("layer, causal", "causal"),
+        _NEEDS | {"causal"},
+    ),
     Rule("layer batch entries apart", _GROUP, "entries of a batch do not meet", _batch, _NEEDS),
-    Rule("dropout off in evaluation", _GROUP, "two calls in evaluation mode give the same bits", _repeated, _NEEDS),
-)  # fmt: skip
+)

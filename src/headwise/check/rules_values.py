@@ -17,7 +17,7 @@ from headwise.check.subject import NoAnswer, Subject
 
 _ALIGNMENT = {
     "upper_left": "causal order counts keys from the first (top-left): query i sees keys j <= i",
-    "lower_right": "causal order counts keys from the last (bottom-right): query i sees keys j <= i + n_k - n_q",
+    "lower_right": "causal order counts keys from the last (bottom-right): query i sees j <= i + n_k - n_q",
 }
 
 
@@ -41,12 +41,13 @@ def ask(subject: Subject, name: str, make: Make, group: str = "values") -> Findi
             if again:
                 continue  # one shape is served, and right
             raise
-        if not verdict.ok:
-            other = _other_alignment(subject.contract, case)
-            if other is not None:
-                second = judge(subject, other, verdict.output)
-                if second.ok:
-                    note, verdict = _ALIGNMENT[other.aligned], second
+        other = None if verdict.ok else _other_alignment(subject.contract, case)
+        if other is not None:
+            second = judge(subject, other, verdict.output)
+            if second.ok:
+                note, verdict = _ALIGNMENT[other.aligned], second
+            elif follows(subject, other, second):
+                case, verdict = other, second
         if not verdict.ok:
             return explain(subject, name, group, make, case, verdict)
         if worst is None or verdict.error / max(verdict.allowed, 1e-300) > worst[0] / max(worst[1], 1e-300):
@@ -66,23 +67,24 @@ def _other_alignment(contract: Contract, case: AnyCase) -> Case | None:
     return replace(case, aligned="upper_left" if case.aligned == "lower_right" else "lower_right")
 
 
-def explain(
-    subject: Subject, name: str, group: str, make: Make, case: AnyCase, verdict: Verdict
-) -> Finding:
+def explain(subject: Subject, name: str, group: str, make: Make, case: AnyCase, verdict: Verdict) -> Finding:
     """The finding for a wrong answer: the mistake by name, or the first place that is wrong."""
     measured: dict[str, Any] = {"error": verdict.error, "allowed": verdict.allowed, "where": verdict.where}
     if follows(subject, case, verdict):
         said = f"follows from {', '.join(subject.named)}"
         return Finding(name, group, FOLLOWS, said, **measured)
     found = diagnose(subject, make, name, case, verdict)
+    if found is None and subject.unexplained:
+        return Finding(name, group, FOLLOWS, f"follows from {subject.unexplained}", **measured)
     if found is None:
+        subject.unexplained = name
         said, evidence = _unknown(subject, case, verdict)
         return Finding(name, group, FAILED, said, evidence=evidence, **measured)
     first = found.mistakes[0]
     subject.named.setdefault(first.key, name)
     if isinstance(first, LayerMistake):
         subject.mistake = first
-    else:
+    elif not found.evidence or "scale" in first.changes:  # a pattern that was read out is that of its shape
         subject.base = subject.base.exchange(first.changes)
     evidence = "; ".join(filter(None, (found.evidence or _measured(subject, case, found), verdict.evidence)))
     return Finding(

@@ -1,7 +1,7 @@
 """Attention as a chain of small steps, each of which can be exchanged for a mistaken one.
 
-The chain with nothing exchanged is right (tests compare it with the specification); a `Fault` exchanges one or
-two steps. So a mistake is one line, and two mistakes are both exchanges at once.
+The chain with nothing exchanged is right (tests compare it with the specification); a `Fault` exchanges one
+step or two. So a mistake is one line, and two mistakes are both exchanges at once.
 """
 
 from collections.abc import Callable, Mapping

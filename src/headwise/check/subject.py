@@ -19,6 +19,7 @@ from headwise.check.steps import RIGHT, Steps
 
 Array = np.ndarray[Any, Any]
 TIME_LIMIT = 10.0  # seconds for one call
+HANGS = "no answer in time"
 
 
 class NoAnswer(Exception):
@@ -65,6 +66,7 @@ class Subject:
         kind, layout, dtype: of the arrays that it is given.
         base, mistake: the chain with the mistakes in it that were already named, and that of the layer.
         named: where each of them was named, fault key -> rule.
+        unexplained: the first rule on values that failed without a name for the mistake.
         layers: makes the cases of a layer whose weights are its own.
     """
 
@@ -78,6 +80,7 @@ class Subject:
     time_limit: float = TIME_LIMIT
     mistake: LayerMistake | None = None
     layers: Callable[[np.random.Generator, int], LayerCase] | None = None
+    unexplained: str = ""
 
     def __post_init__(self) -> None:
         self.named: dict[str, str] = {}

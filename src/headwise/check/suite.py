@@ -12,14 +12,23 @@ from headwise.check.report import FAILED, NOT_OFFERED, NOTE, CheckReport, Findin
 from headwise.check.rules import Rule
 from headwise.check.rules_gradient import GRADIENT_RULES
 from headwise.check.rules_layer import LAYER_RULES, choose_layer
-from headwise.check.rules_special import DTYPE_RULES, SPECIAL_RULES
+from headwise.check.rules_memory import DTYPE_RULES, MEMORY_RULES
+from headwise.check.rules_special import SPECIAL_RULES
 from headwise.check.rules_values import VALUE_RULES
-from headwise.check.subject import TIME_LIMIT, NoAnswer, Subject
+from headwise.check.subject import HANGS, TIME_LIMIT, NoAnswer, Subject
 from headwise.errors import HeadwiseError
 from headwise.options import shown
 
 CALLED = Rule("called", "called", "the function runs and returns an array", choose)
-RULES: tuple[Rule, ...] = (CALLED, *DTYPE_RULES, *VALUE_RULES, *SPECIAL_RULES, *GRADIENT_RULES, *LAYER_RULES)
+RULES: tuple[Rule, ...] = (
+    CALLED,
+    *DTYPE_RULES,
+    *VALUE_RULES,
+    *SPECIAL_RULES,
+    *MEMORY_RULES,
+    *GRADIENT_RULES,
+    *LAYER_RULES,
+)
 Progress = Callable[[int, int, str], None]
 
 
@@ -92,18 +101,16 @@ def run(subject: Subject, rules: Iterable[Rule], name: str, progress: Progress |
         if progress is not None:
             progress(done, len(asked), rule.name)
         outcomes.append(_outcome(rule, subject, tried))
-        stopped = rule.name == "called" or outcomes[-1].diagnosis.startswith("gives no answer within")
-        if stopped and outcomes[-1].status == FAILED:
-            break
+        last = outcomes[-1]
+        if last.status == FAILED and (rule.group == "called" or last.fault == HANGS):
+            break  # what comes of later calls would say nothing
     calling = words(subject) if outcomes[0].status != FAILED else "could not be called"
     return CheckReport(name, subject.contract.name, calling, tuple(outcomes), subject.seed)
 
 
 def _asked(rule: Rule, subject: Subject) -> bool | None:
     """Whether the rule is tried without having been promised; None where it is not asked."""
-    missing = [
-        need for need in rule.needs if not any(name in subject.declared for name in need.split("|"))
-    ]
+    missing = [need for need in rule.needs if not any(name in subject.declared for name in need.split("|"))]
     if not missing:
         return rule.tried and not rule.needs
     is_open = subject.contract.features is None and missing == ["gqa"] and rule.name == "grouped heads"
@@ -115,9 +122,10 @@ def _outcome(rule: Rule, subject: Subject, tried: bool) -> Finding:
     try:
         found = rule.run(subject)
     except NoAnswer as no:
-        if rule.tried and no.kind == "raised" and "called" != rule.name:
+        if rule.tried and no.kind == "raised" and rule.name != "called":
             return Finding(rule.name, rule.group, NOT_OFFERED, no.what, where=no.where)
-        found = Finding(rule.name, rule.group, FAILED, no.what, where=no.where)
+        fault = HANGS if no.kind == "hangs" else ""
+        found = Finding(rule.name, rule.group, FAILED, no.what, fault=fault, where=no.where)
     if found.status != FAILED:
         return found
     if rule.name in subject.contract.notes:
@@ -139,4 +147,3 @@ def name_of(fn: Any) -> str:
 def _is_module(fn: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(fn, torch.nn.Module)
-

@@ -74,7 +74,9 @@ def _module(name: str) -> ModuleType:
 
 def _not_importable(place: str, error: BaseException) -> HeadwiseError:
     said = " ".join(str(error).split())
-    return HeadwiseError("TARGET", "a module that can be imported", f"{place} ({type(error).__name__}: {said})")
+    return HeadwiseError(
+        "TARGET", "a module that can be imported", f"{place} ({type(error).__name__}: {said})"
+    )
 
 
 def _functions(module: ModuleType) -> list[str]:
@@ -93,7 +95,9 @@ def _only(module: ModuleType, place: str) -> str:
         if len(found) == 1:
             return found[0]
     expected = f"the name of one function: {', '.join(likely or names) or 'there is none'}"
-    raise HeadwiseError("TARGET", expected, place, f"headwise check {place}:{(likely or names or ['name'])[0]}")
+    raise HeadwiseError(
+        "TARGET", expected, place, f"headwise check {place}:{(likely or names or ['name'])[0]}"
+    )
 
 
 def _made(cls: type, name: str) -> Any:

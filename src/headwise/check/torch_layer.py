@@ -29,8 +29,30 @@ _ROLES = {
     "o": {"o", "out", "output", "dense", "", "unifyheads", "unify", "wo", "heads", "concat", "combine"},
     "qkv": {"qkv", "in", "attn", "querykeyvalue", "inputs", "input", "kqv", "attention", "all"},
 }
-_FILLERS = {"proj", "projection", "projections", "linear", "linears", "lin", "weight", "weights", "layer", "fc",
-            "w", "to", "c", "net", "map", "matrix", "mat", "transform", "bias", "b", "heads", "head"}  # fmt: skip
+_FILLERS = {
+    "proj",
+    "projection",
+    "projections",
+    "linear",
+    "linears",
+    "lin",
+    "weight",
+    "weights",
+    "layer",
+    "fc",
+    "w",
+    "to",
+    "c",
+    "net",
+    "map",
+    "matrix",
+    "mat",
+    "transform",
+    "bias",
+    "b",
+    "heads",
+    "head",
+}
 
 
 def check_layer(
@@ -77,17 +99,22 @@ def check_layer(
     chosen = preset(("torch-mha" if is_mha else "default") if contract is None else contract)
     heads = num_heads if num_heads is not None else _number(module, HEADS)
     if heads is None:
-        raise HeadwiseError("num_heads", "the number of heads", "a layer without " + ", ".join(HEADS[:4]),
-                            "check_layer(module, num_heads=8)")  # fmt: skip
+        raise HeadwiseError(
+            "num_heads",
+            "the number of heads",
+            "a layer without " + ", ".join(HEADS[:4]),
+            "check_layer(module, num_heads=8)",
+        )
     kv_heads = _number(module, KV_HEADS) or heads
     layer = _Layer(module, heads, kv_heads, weights)
-    subject = Subject(layer.copy, _complete(chosen, layer, is_mha), seed, time_limit=time_limit, dtype="float64")
+    subject = Subject(
+        layer.copy, _complete(chosen, layer, is_mha), seed, time_limit=time_limit, dtype="float64"
+    )
     subject.layers = layer.case
     first = Rule("called", "called", "the layer runs and returns a tensor", choose_layer)
     structure = Rule("weights", "layer", "every head has weights of its own, and W_O mixes them", layer.judge)
-    rules = [rule for rule in LAYER_RULES]
     own = type(module).__name__ if name is None else name
-    return run(subject, [first, structure, *rules], own, progress)
+    return run(subject, [first, structure, *LAYER_RULES], own, progress)
 
 
 def _number(module: Any, names: tuple[str, ...]) -> int | None:
@@ -102,7 +129,9 @@ def _number(module: Any, names: tuple[str, ...]) -> int | None:
 def _complete(contract: Contract, layer: "_Layer", is_mha: bool) -> Contract:
     """The contract with the call that the layer's signature asks for."""
     found = calling.signature(layer.copy.forward)
-    served = found.features & {"mask", "padding", "causal"} if contract.features is None else contract.features
+    served = (
+        found.features & {"mask", "padding", "causal"} if contract.features is None else contract.features
+    )
     call = contract.call or (_call_mha if is_mha else layer.caller(found))
     return contract.but(call=call, features=frozenset(served) | {"layer"}, kind="torch")
 
@@ -157,8 +186,11 @@ class _Layer:
         own, count = found.options, max(found.positional, 1)
 
         def call(fn: Any, case: Any) -> Any:
-            keywords = {own[n]: v for n, v in (("mask", case.mask), ("padding", case.padding))
-                        if n in own and v is not None}  # fmt: skip
+            keywords = {
+                own[n]: v
+                for n, v in (("mask", case.mask), ("padding", case.padding))
+                if n in own and v is not None
+            }
             if "causal" in own:
                 keywords[own["causal"]] = case.is_causal
             return fn(*[case.x] * min(count, 3), **keywords)
@@ -176,8 +208,19 @@ class _Layer:
         width = self._width()
         x = random.standard_normal((3, 7, width) if again == 2 else (2, 5, width)) * 1.3
         w, b = self._parts()
-        return LayerCase(x, w["q"], w["k"], w["v"], b["q"], b["k"], b["v"], w.get("o"), b.get("o"), self.heads,
-                         self.kv_heads)  # fmt: skip
+        return LayerCase(
+            x,
+            w["q"],
+            w["k"],
+            w["v"],
+            b["q"],
+            b["k"],
+            b["v"],
+            w.get("o"),
+            b.get("o"),
+            self.heads,
+            self.kv_heads,
+        )
 
     def _width(self) -> int:
         matrix = self._matrix("qkv" if "qkv" in self.roles else "q")
@@ -221,10 +264,10 @@ class _Layer:
         for role in [role for role in ("q", "k", "v", "o") if role in self.roles]:
             w[role], b[role] = self._matrix(role), self._vector(role)
         if self._is_shared():
-            for role in "qkv":
-                vector = b[role]
-                w[role] = np.kron(np.eye(self.heads), w[role])
-                b[role] = None if vector is None else np.tile(vector, self.heads)
+            for one in "qkv":
+                vector = b[one]
+                w[one] = np.kron(np.eye(self.heads), w[one])
+                b[one] = None if vector is None else np.tile(vector, self.heads)
         return w, b
 
     def judge(self, subject: Subject) -> Finding:
@@ -233,37 +276,62 @@ class _Layer:
         if self._is_shared():
             shape = tuple(self._matrix("q").shape)
             return Finding(
-                rule, group, FAILED, "all heads share one projection: the input is split before it is projected",
-                fault="one projection for all heads", repair="project the whole input, then split",
+                rule,
+                group,
+                FAILED,
+                "all heads share one projection: the input is split before it is projected",
+                fault="one projection for all heads",
+                repair="project the whole input, then split",
                 evidence=f"W_Q is {shape} in a layer of width {self._width()} with {self.heads} heads",
                 seen=("MarcoMeter/episodic-transformer-memory-ppo#22",),
-            )  # fmt: skip
+            )
         own = dict(self.original.named_parameters(remove_duplicate=False))
         if "qkv" not in self.roles:
             q, k, v = (own[self.roles[role][0]] for role in "qkv")
             if q is k or q is v or k is v:
-                what = "query, key and value share one parameter" if q is k and k is v else "two projections are one parameter"
-                return Finding(rule, group, FAILED, what, fault="one projection for q, k and v",
-                               repair="each has a weight of its own")  # fmt: skip
+                what = (
+                    "query, key and value share one parameter"
+                    if q is k and k is v
+                    else "two projections are one parameter"
+                )
+                return Finding(
+                    rule,
+                    group,
+                    FAILED,
+                    what,
+                    fault="one projection for q, k and v",
+                    repair="each has a weight of its own",
+                )
         if self.heads > 1 and self._heads_alike(own):
             return Finding(
-                rule, group, FAILED, "all heads start with the same weights, and so stay alike in training",
-                fault="identical heads", repair="draw the weights of every head on their own",
-            )  # fmt: skip
+                rule,
+                group,
+                FAILED,
+                "all heads start with the same weights, and so stay alike in training",
+                fault="identical heads",
+                repair="draw the weights of every head on their own",
+            )
         if "o" not in self.roles and self.heads > 1:
             return Finding(
-                rule, group, FAILED, "there is no output projection: nothing mixes the heads",
-                fault="no output projection", repair="multiply the concatenation by W_O; if it lives in another "
+                rule,
+                group,
+                FAILED,
+                "there is no output projection: nothing mixes the heads",
+                fault="no output projection",
+                repair="multiply the concatenation by W_O; if it lives in another "
                 "module: Contract(notes={'weights'})",
-            )  # fmt: skip
+            )
         return Finding(rule, group, PASSED)
 
     def _heads_alike(self, own: Mapping[str, Any]) -> bool:
         """Whether W_Q of every head holds the same numbers, and not only zeros."""
         names = self.roles["qkv" if "qkv" in self.roles else "q"]
-        matrix = np.concatenate([
-            frameworks.take(own[name]) if name.endswith("weight") else frameworks.take(own[name]).T for name in names
-        ])  # fmt: skip
+        matrix = np.concatenate(
+            [
+                frameworks.take(own[name]) if name.endswith("weight") else frameworks.take(own[name]).T
+                for name in names
+            ]
+        )
         if "qkv" in self.roles:
             matrix = matrix[: matrix.shape[0] * self.heads // (self.heads + 2 * self.kv_heads)]
         if matrix.shape[0] % self.heads:
@@ -287,12 +355,14 @@ def _random(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def _role(name: str) -> str | None:
-    """"attn.q_proj.weight" -> "q"."""
+    """ "attn.q_proj.weight" -> "q"."""
     path = [part for part in name.split(".") if part not in ("weight", "bias")]
     for part in reversed(path):
         if part.isdigit():
             continue
-        words = [word for word in re.split(r"[_\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", part).lower()) if word]
+        words = [
+            word for word in re.split(r"[_\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", part).lower()) if word
+        ]
         words = [re.sub(r"^w(?=(q|k|v|o|qkv)s?$)", "", word) for word in words]
         token = "".join(word for word in words if word not in _FILLERS)
         return next((role for role, tokens in _ROLES.items() if token in tokens), None)

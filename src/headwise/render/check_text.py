@@ -72,12 +72,16 @@ class _Check:
             said.append(f": {_number(passed, 'rule')} kept", style="not bold")
         else:
             names = dict.fromkeys(
-                outcome["fault"] or outcome["rule"] for outcome in self.outcomes if outcome["status"] == "failed"
+                outcome["fault"] or outcome["rule"]
+                for outcome in self.outcomes
+                if outcome["status"] == "failed"
             )
             said = Text("Wrong", style="bold red")
             said.append(f": {', '.join(names)}", style="bold")
             said.append(f"  ({_number(failed, 'rule')} failed, {passed} kept", style="not bold")
-            said.append(f", {follows} more follow from the same mistake)" if follows else ")", style="not bold")
+            said.append(
+                f", {follows} more follow from the same mistake)" if follows else ")", style="not bold"
+            )
         if notes:
             said.append(f"; {_number(notes, 'note')}", style="yellow")
         return said

@@ -54,8 +54,8 @@ def _soft(add: Any) -> Any:
     def step(s: Array, visible: Array, case: Case) -> Array:
         real = padded(case)
         s = s + add(visible if real is None else np.where(real, visible, False))
-        return s if real is None or not (case.is_causal or case.mask is not None) else np.where(
-            real, s, -np.inf
+        return (
+            s if real is None or not (case.is_causal or case.mask is not None) else np.where(real, s, -np.inf)
         )
 
     return step
@@ -80,7 +80,7 @@ def _renamed(part: Any, change: Any) -> Any:
 
 
 def _tiled(case: Case) -> Array | None:
-    """(B, n_q, n_k) repeated H times as a whole, then read batch-major: entry b H + h holds mask (b H + h) % B."""
+    """(B, n_q, n_k) repeated H times as a whole, read batch-major: entry b H + h has mask (b H + h) % B."""
     if case.mask is None:
         return None
     batch, heads = case.query.shape[:2]
@@ -188,7 +188,7 @@ FAULTS: tuple[Fault, ...] = (
     fault("mask and padding ignored", "neither mask nor padding has an effect", _BEFORE,
           needs="mask padding", masked=lambda case: None, padded=lambda case: None),
     fault("padded rows zeroed", "the output of padded queries is set to 0", "padding hides keys only",
-          needs="padding", joined=lambda o, q, k, v, case: o * padded(case).swapaxes(-1, -2)),
+          needs="padding", joined=lambda o, q, k, v, case: o * case.padding[:, None, :, None]),
     fault("bias ignored", "the bias has no effect", "add it to the scaled scores", needs="bias",
           biased=lambda s, case: s),
     fault("bias scaled too", "the bias is added before the scores are scaled", "scale first, then add",
@@ -207,4 +207,3 @@ FAULTS: tuple[Fault, ...] = (
     fault("bias of the first head", "every head uses the bias of head 0", "bias[h] belongs to head h",
           needs="bias", biased=_bias(lambda s, b, case: s + b[:1])),
 )  # fmt: skip
-
