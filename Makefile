@@ -74,7 +74,7 @@ $(VENV)/.installed: $(VENV)/.packages $(SOURCES)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.packages
-	$(PIP) install -q -c constraints.txt pytest hypothesis ruff mypy playwright jax onnx
+	$(PIP) install -q -c constraints.txt pytest hypothesis ruff mypy playwright jax onnx keras
 	@touch $@
 
 clean:

@@ -1,4 +1,4 @@
-"""Attention with one sin each. ``FUNCTIONS``: function -> (the mistake's name, options of the check)."""
+"""Attention with one sin each. ``FUNCTIONS``: function -> the mistake's name, "" where it has none."""
 
 import time
 
@@ -123,26 +123,26 @@ def is_wrong_in_a_way_of_its_own(q, k, v):
 
 
 FUNCTIONS = {
-    forgets_scale: ("no scale", {}),
-    forgets_maximum: ("no maximum subtracted", {}),
-    scales_by_a_constant: ("another scale", {}),
-    leaks_future: ("causal one too many", {}),
-    averages_empty_rows: ("fill -1e9", {}),
-    gives_nan_in_empty_rows: ("NaN in empty rows", {}),
-    fills_too_little: ("fill not low enough", {}),
-    leaks_nan: ("hidden value leaks", {}),
-    tiles_masks: ("mask tiled heads-major", {}),
-    computes_in_float32: ("float64 in float32", {}),
-    narrows: ("dtype changed", {}),
-    writes_to_its_query: ("inputs modified", {}),
-    ignores_strides: ("strides ignored", {}),
-    drops_out: ("dropout left on", {}),
-    leaks_between_entries: ("batch leaks", {}),
-    starts_at_a_finite_maximum: ("finite maximum", {}),
-    drops_remainders: ("", {}),
-    swaps_two_kv_heads: ("other kv heads", {}),
-    sees_a_strange_pattern: ("other keys seen", {}),
-    is_wrong_in_a_way_of_its_own: ("", {}),
+    forgets_scale: "no scale",
+    forgets_maximum: "no maximum subtracted",
+    scales_by_a_constant: "another scale",
+    leaks_future: "causal one too many",
+    averages_empty_rows: "fill -1e9",
+    gives_nan_in_empty_rows: "NaN in empty rows",
+    fills_too_little: "fill not low enough",
+    leaks_nan: "hidden value leaks",
+    tiles_masks: "mask tiled heads-major",
+    computes_in_float32: "float64 in float32",
+    narrows: "dtype changed",
+    writes_to_its_query: "inputs modified",
+    ignores_strides: "strides ignored",
+    drops_out: "dropout left on",
+    leaks_between_entries: "batch leaks",
+    starts_at_a_finite_maximum: "finite maximum",
+    drops_remainders: "",
+    swaps_two_kv_heads: "other kv heads",
+    sees_a_strange_pattern: "other keys seen",
+    is_wrong_in_a_way_of_its_own: "",
 }
 NOTES = {averages_empty_rows, gives_nan_in_empty_rows, leaks_nan}
 

@@ -42,7 +42,7 @@ def check_target(
         asked.write_text(json.dumps(request), encoding="utf-8")
         command = [sys.executable, "-m", "headwise.check.child", str(asked), str(answered)]
         limit = time_limit * _ALL + _IMPORTS
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno())
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)
         try:
             status = process.wait(limit)
         except subprocess.TimeoutExpired:

@@ -81,7 +81,7 @@ def unit(dtype: str) -> float:
 def kinds_for(fn: Any) -> list[str]:
     """The kinds of array to try, the likeliest first: by the modules whose names the function's code uses."""
     roots = _roots(fn)
-    likely = [kind for kind in ("torch", "jax") if kind in roots]
+    likely: list[str] = [kind for kind in ("torch", "jax") if kind in roots]
     if "numpy" in roots or not likely:
         likely.append("numpy")
     return [*likely, *(kind for kind in ("numpy", "torch", "jax") if kind not in likely and installed(kind))]

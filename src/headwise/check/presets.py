@@ -100,7 +100,7 @@ PRESETS: dict[str, Contract] = {
         ),
         Contract(
             "keras", _keras, {"mask", "causal", "scale"}, layout="bnhd", causal_alignment="upper_left",
-            empty_rows="mean", notes={_LEAK},
+            empty_rows="mean", notes={_LEAK, "dtype", "float64"},
         ),
         Contract(
             "onnx", _onnx, {"mask", "bias", "causal", "scale", "gqa", "cache", "softcap"}, layout="bhnd",

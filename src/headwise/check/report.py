@@ -108,8 +108,8 @@ class CheckReport:
             )  # fmt: skip
         try:
             outcomes = tuple(_finding(entry) for entry in data["outcomes"])
-            return cls(*(data[name] for name in ("name", "contract", "calling")), outcomes, data["seed"],
-                       data["headwise"])  # fmt: skip
+            names = ("name", "contract", "calling", "seed", "headwise")
+            return cls(outcomes=outcomes, **{name: data[name] for name in names})
         except (KeyError, TypeError, ValueError) as error:
             raise HeadwiseError("report", "every part of a report", f"a dict without {error}") from None
 

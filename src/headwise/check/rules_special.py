@@ -14,6 +14,7 @@ from headwise.check.rules import Rule, Run
 from headwise.check.subject import Subject
 
 Array = np.ndarray[Any, Any]
+_LARGE_KEY = 20.0  # scores near 60: beyond them even a right mask after the softmax underflows
 NO_MAXIMUM = "no maximum subtracted"
 
 
@@ -88,12 +89,13 @@ def _poison(name: str, numbers: tuple[float, ...]) -> Run:
         before = subject.run(case).output
         allowed = lost(subject, case)
         for where in ("value", "key"):
-            for number in numbers:
+            for given in numbers:
+                number = _LARGE_KEY if where == "key" and np.isfinite(given) else given
                 poisoned = getattr(case, where).copy()
                 poisoned[:, :, hidden[case.n_past :]] = number
                 after = subject.run(replace(case, **{where: poisoned})).output
                 with np.errstate(invalid="ignore"):
-                    wrong = ~(np.abs(after - before) <= allowed) & unseen[..., None]
+                    wrong = np.asarray(~(np.abs(after - before) <= allowed) & unseen[..., None])
                 if wrong.any() and follows(subject, case, judge(subject, case, before)):
                     return finding(name, FOLLOWS, follow(subject))
                 if wrong.any():

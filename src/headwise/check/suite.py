@@ -91,7 +91,7 @@ def check_attention(
 
 def run(subject: Subject, rules: Iterable[Rule], name: str, progress: Progress | None = None) -> CheckReport:
     """Asks the rules one after the other; nothing more is asked of a function that cannot be called."""
-    asked = [(rule, tried) for rule in rules for tried in [_asked(rule, subject)] if tried is not None]
+    asked = [(rule, tried) for rule in rules for tried in [is_asked(rule, subject)] if tried is not None]
     outcomes: list[Finding] = []
     for done, (rule, tried) in enumerate(asked):
         if tried and "gqa" in rule.needs and subject.layout not in ("bhnd", "bnhd"):
@@ -108,7 +108,7 @@ def run(subject: Subject, rules: Iterable[Rule], name: str, progress: Progress |
     return CheckReport(name, subject.contract.name, calling, tuple(outcomes), subject.seed)
 
 
-def _asked(rule: Rule, subject: Subject) -> bool | None:
+def is_asked(rule: Rule, subject: Subject) -> bool | None:
     """Whether the rule is tried without having been promised; None where it is not asked."""
     missing = [need for need in rule.needs if not any(name in subject.declared for name in need.split("|"))]
     if not missing:
