@@ -54,7 +54,7 @@ def explain(name: str) -> str:
         return "\n\n".join(_mistake(one) for one in mistakes)
     if name in FINDINGS:
         what, repair = FINDINGS[name]
-        return f"{name}: a mistake\n\n  It         {what}\n  Instead    {repair}"
+        return f"{name}: a mistake\n\n  Does       {what}\n  Instead    {repair}"
     known = [*(rule.name for rule in RULES), *(one.key for one in ALL), *FINDINGS]
     near = difflib.get_close_matches(name, known, 3, 0.4)
     hint = (
@@ -82,7 +82,7 @@ def _rule(name: str, says: str, needs: frozenset[str]) -> str:
 
 
 def _mistake(one: "Fault | LayerMistake") -> str:
-    lines = [f"{one.key}: a mistake", "", f"  It         {one.what}", f"  Instead    {one.repair}"]
+    lines = [f"{one.key}: a mistake", "", f"  Does       {one.what}", f"  Instead    {one.repair}"]
     if one.seen:
         lines.append(f"  Met in     {', '.join(one.seen)}")
     return "\n".join([*lines, "", *_example(one)])

@@ -116,7 +116,7 @@ def candidates(subject: Subject, case: AnyCase, known: Iterable[Mistake]) -> lis
                     output = attend(case, subject.base.exchange(mistake.changes))
                 else:
                     continue
-            except (ValueError, IndexError, TypeError):  # no such output in this shape
+            except (ValueError, IndexError, TypeError, AttributeError):  # no such output in this shape
                 continue
             made.append((mistake, output))
     return made

@@ -239,7 +239,19 @@ def _layer(key: str, what: str, repair: str, make: LayerFault, seen: str = "") -
 _SPLIT = "reshape to (B, n, H, d), then move the heads in front: (B, H, n, d)"
 _MERGE = "move the heads behind the positions, (B, n, H, d), then reshape to (B, n, H d)"
 
+
+def _wide_scale(case: LayerCase, base: Steps) -> Array:
+    return build(replace(case, options={**case.options, "scale": case.x.shape[-1] ** -0.5}), None, base)
+
+
 MISTAKES: tuple[LayerMistake, ...] = (
+    _layer(
+        "scale 1/root d_model",
+        "the scores are divided by the root of d_model",
+        "divide them by the root of the head's own width d_k",
+        _wide_scale,
+        "lucidrains/vit-pytorch#65 karpathy/ng-video-lecture#6",
+    ),
     _layer(
         "split without transpose",
         "heads are split by a reshape to (B, H, n, d): it cuts the tokens, not the features",

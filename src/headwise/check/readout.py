@@ -134,7 +134,7 @@ def _visible(subject: "Subject", case: Case) -> Reading | None:
     seen = seen_keys(subject, case)
     if seen is None:
         return None
-    lines = drawn(seen[0, 0])
+    lines = f"{drawn(seen[0, 0])}; right: {drawn(right_weights(case)[0, 0] > 0)}"
     what = "rows see other keys than they should"
     mistake = Fault(
         "other keys seen", what, "compare the keys seen with your mask",
@@ -143,7 +143,7 @@ def _visible(subject: "Subject", case: Case) -> Reading | None:
             "causal": lambda case, n_k: None,
         },
     )  # fmt: skip
-    return Reading(mistake, f"keys seen by the rows of batch 0, head 0: {lines}", None)
+    return Reading(mistake, f"keys that the rows of batch 0, head 0 see: {lines}", None)
 
 
 def _heads(subject: "Subject", case: Case) -> Reading | None:

@@ -60,7 +60,9 @@ def _layer(name: str, option: str = "") -> Run:
 
         def make(random: np.random.Generator, again: int) -> LayerCase:
             case = build(random, again)
-            return _with(case, option, random) if option else case
+            for added in (option, *subject.contract.always):
+                case = _with(case, added, random) if added in OPTIONS else case
+            return case
 
         return ask(subject, name, make, _GROUP)
 
@@ -68,7 +70,7 @@ def _layer(name: str, option: str = "") -> Run:
 
 
 def _with(case: LayerCase, option: str, random: np.random.Generator) -> LayerCase:
-    made = OPTIONS[option](random, replace(case, options={}).inner())
+    made = OPTIONS[option](random, case.inner())
     fields = {"mask": made.mask, "padding": made.padding, "is_causal": made.is_causal or None}
     return replace(case, options={name: value for name, value in fields.items() if value is not None})
 

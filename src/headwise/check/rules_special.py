@@ -11,10 +11,12 @@ from headwise.check.cases import Case
 from headwise.check.judge import Verdict, compare, follows, judge, right
 from headwise.check.report import FAILED, FOLLOWS, NOT_OFFERED, NOTE, PASSED, Finding
 from headwise.check.rules import Rule, Run
+from headwise.check.steps import RIGHT
 from headwise.check.subject import Subject
 
 Array = np.ndarray[Any, Any]
 _LARGE_KEY = 20.0  # scores near 60: beyond them even a right mask after the softmax underflows
+_SIGHT = ("causal", "windowed", "masked", "padded", "combined", "hidden", "weighed", "capped")
 NO_MAXIMUM = "no maximum subtracted"
 
 
@@ -36,7 +38,7 @@ def _empty_rows(subject: Subject) -> Finding:
     what = {
         "zero": "a row that sees no key holds 0",
         "nan": "a row that sees no key holds NaN: softmax of nothing but minus infinity is 0/0",
-        "mean": "a row that sees no key averages all values: hidden scores are a large number, as -1e9",
+        "mean": "a row that sees no key averages all values: hidden scores are filled with -1e9 or so",
     }
     held = next((kind for kind, is_it in found.items() if is_it), None)
     if wanted == "any" or held == wanted:
@@ -96,7 +98,11 @@ def _poison(name: str, numbers: tuple[float, ...]) -> Run:
                 after = subject.run(replace(case, **{where: poisoned})).output
                 with np.errstate(invalid="ignore"):
                     wrong = np.asarray(~(np.abs(after - before) <= allowed) & unseen[..., None])
-                if wrong.any() and follows(subject, case, judge(subject, case, before)):
+                if (
+                    wrong.any()
+                    and _sees_more(subject)
+                    and follows(subject, case, judge(subject, case, before))
+                ):
                     return finding(name, FOLLOWS, follow(subject))
                 if wrong.any():
                     place = tuple(int(at) for at in np.argwhere(wrong)[0])
@@ -127,6 +133,11 @@ def _poison(name: str, numbers: tuple[float, ...]) -> Run:
 
 
 _BEFORE = "set hidden scores to minus infinity before the softmax"
+
+
+def _sees_more(subject: Subject) -> bool:
+    """Whether a mistake that was named lets rows see keys that they should not."""
+    return any(getattr(subject.base, step) is not getattr(RIGHT, step) for step in _SIGHT)
 
 
 def _leak(where: str, number: float) -> str:

@@ -81,6 +81,8 @@ def explain(subject: Subject, name: str, group: str, make: Make, case: AnyCase, 
         said, evidence = _unknown(subject, case, verdict)
         return Finding(name, group, FAILED, said, evidence=evidence, **measured)
     first = found.mistakes[0]
+    if first.key in subject.named:
+        return Finding(name, group, FOLLOWS, f"follows from {first.key}", **measured)
     subject.named.setdefault(first.key, name)
     if isinstance(first, LayerMistake):
         subject.mistake = first
@@ -88,7 +90,7 @@ def explain(subject: Subject, name: str, group: str, make: Make, case: AnyCase, 
         subject.base = subject.base.exchange(first.changes)
     evidence = "; ".join(filter(None, (found.evidence or _measured(subject, case, found), verdict.evidence)))
     return Finding(
-        name, group, FAILED, first.what, fault=first.key, also=tuple(one.key for one in found.mistakes[1:]),
+        name, group, FAILED, first.what, fault=first.key, also=tuple(one.key for one in found.mistakes[1:] if one.key != first.key),
         repair=first.repair, evidence=evidence, seen=first.seen, **measured,
     )  # fmt: skip
 

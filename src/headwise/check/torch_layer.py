@@ -121,6 +121,8 @@ def _number(module: Any, names: tuple[str, ...]) -> int | None:
     for holder in (module, *module.children(), getattr(module, "config", None)):
         for name in names:
             found = getattr(holder, name, None)
+            if type(found).__name__ == "ModuleList":
+                return len(found)
             if isinstance(found, int) and not isinstance(found, bool) and found > 0:
                 return found
     return None
@@ -179,6 +181,11 @@ class _Layer:
             role = _role(name)
             if value.ndim == 2 and role is not None:
                 roles.setdefault(role, []).append(name)
+        if not set("qkv") <= set(roles) and "qkv" not in roles:
+            in_order = [name for name, value in self.names.items() if value.ndim == 2]
+            alike = {re.sub(r"\d+", "", name) for name in in_order}
+            if len(alike) == 1 and len(in_order) in (3, 4):  # a list of projections, in the usual order
+                return {role: [name] for role, name in zip("qkvo", in_order, strict=False)}
         return roles
 
     def caller(self, found: calling.Signature) -> Any:

@@ -99,7 +99,7 @@ class _Check:
         lines.add_column(width=_LABEL, style="dim", no_wrap=True)
         lines.add_column()
         for label, text in (
-            ("it", outcome["diagnosis"]),
+            ("does", outcome["diagnosis"]),
             ("instead", outcome["repair"]),
             ("same as", ", ".join(outcome["also"])),
             ("at", outcome["where"]),

@@ -8,6 +8,7 @@ from headwise.check.cases import Case
 from headwise.check.steps import Array, Fault, causal, fault, grid, masked, padded
 
 _EARLIER = "query i keeps the keys up to its own position and hides the others"
+_NUMBERS = "hide by minus infinity; if it wants a mask of numbers to add, say mask_means='add'"
 _BEFORE = "set hidden scores to minus infinity before the softmax"
 
 
@@ -136,7 +137,7 @@ FAULTS: tuple[Fault, ...] = (
           hidden=_filled(0.0), seen="awslabs/gluonts#1401 NTMC-Community/MatchZoo-py#163"),
     fault("hidden scores -1", "hidden scores are replaced by -1", _BEFORE, hidden=_filled(-1.0)),
     fault("hidden scores 1", "hidden scores are replaced by 1", _BEFORE, hidden=_filled(1.0)),
-    fault("mask added as 0 and 1", "the mask is added to the scores as the numbers 0 and 1", _BEFORE,
+    fault("mask added as 0 and 1", "the mask is added to the scores as the numbers 0 and 1", _NUMBERS,
           hidden=_soft(lambda seen: seen.astype(float)),
           seen="pytorch/pytorch#86120 harvard-edge/cs249r_book#1785"),
     fault("mask added upside down", "1 is added to the scores that should be hidden", _BEFORE,
@@ -151,7 +152,7 @@ FAULTS: tuple[Fault, ...] = (
           "minus infinity, and 0 for a row that sees no key", hidden=_filled(-1e9),
           seen="NVIDIA/apex#1390"),
     fault("mask inverted", "the mask is read the other way round: True hides",
-          "True means attend; ~mask turns one convention into the other", needs="mask",
+          "True means attend; if the other is meant, say mask_means='hide'", needs="mask",
           masked=_renamed(masked, np.logical_not), seen="hkproj/pytorch-transformer#19"),
     fault("mask transposed", "the mask is transposed: queries and keys have changed places",
           "mask[..., i, j] belongs to query i and key j", needs="mask",
