@@ -33,7 +33,8 @@ Three commands to try:
   headwise inspect minilm "A text of your own."   your text; or --text-file notes.txt
   headwise inspect ./folder --json report.json    your own Hugging Face model, as data
 
-Also: headwise explain (every step of a small forward pass), headwise cost (what attention costs),
+Also: headwise check (is this attention right, and which mistake does it make?), headwise explain
+(every step of a small forward pass), headwise cost (what attention costs),
 headwise learn (a book of lessons with live numbers) and headwise drill (exercises, graded).
 headwise inspect --help lists every option. In Python: headwise.inspect_heads(model, inputs).
 """

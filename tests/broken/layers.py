@@ -63,6 +63,62 @@ class OneByOne(nn.Module):
         return self.proj(torch.cat([attend(q(x), k(x), v(x)) for q, k, v in one], -1))
 
 
+class InAList(nn.Module):
+    """Four projections in a list, queries, keys and values given apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.h, self.linears, self.dropout = (
+            H,
+            nn.ModuleList(nn.Linear(E, E) for _ in range(4)),
+            nn.Dropout(0.1),
+        )
+
+    def forward(self, query, key, value, mask=None):
+        inputs = zip(self.linears, (query, key, value), strict=False)
+        parts = (p(x).view(*x.shape[:2], self.h, -1).transpose(1, 2) for p, x in inputs)
+        return self.linears[-1](self.dropout(attend(*parts, mask)).transpose(1, 2).flatten(2)), mask
+
+
+class Raw(nn.Module):
+    """Weights without a module around them, kept as (in, out)."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_heads = H
+        self.W_Q, self.W_K, self.W_V, self.W_O = (nn.Parameter(torch.randn(E, E)) for _ in range(4))
+
+    def forward(self, x):
+        parts = ((x @ w).view(*x.shape[:2], H, -1).transpose(1, 2) for w in (self.W_Q, self.W_K, self.W_V))
+        return attend(*parts).transpose(1, 2).flatten(2) @ self.W_O
+
+
+class OneHead(nn.Module):
+    """A head of a list of heads, scaled by the width of its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(E, E // H, bias=False) for _ in range(3))
+
+    def forward(self, x):
+        return attend(self.query(x), self.key(x), self.value(x), scale=x.shape[-1] ** -0.5)
+
+
+class HeadsScaledByInputWidth(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.heads, self.proj = nn.ModuleList(OneHead() for _ in range(H)), nn.Linear(E, E)
+
+    def forward(self, x):
+        return self.proj(torch.cat([head(x) for head in self.heads], -1))
+
+
+class IsCausalUnasked(Right):
+    def heads(self, x, mask):
+        seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+        return super().heads(x, seen if mask is None else seen & mask)
+
+
 class MergesByView(Right):
     def merge(self, x):
         return x.reshape(x.shape[0], x.shape[2], -1)
@@ -153,8 +209,10 @@ class AddsItsInput(Right):
         return x + super().forward(x, mask)
 
 
-RIGHT = (Right, Fused, OneByOne)
+RIGHT = (Right, Fused, OneByOne, InAList, Raw)
 LAYERS = {
+    HeadsScaledByInputWidth: "scale 1/root d_model",
+    IsCausalUnasked: "causal unasked",
     MergesByView: "merge without transpose",
     SplitsByView: "split without transpose",
     InterleavesHeads: "split as (d H)",

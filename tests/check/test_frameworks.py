@@ -185,6 +185,10 @@ def test_messages(make, message):
     assert str(caught.value).startswith(message)
 
 
+def test_a_layer_that_is_always_causal():
+    assert check_layer(layers.IsCausalUnasked(), Contract(always={"causal"})).passed
+
+
 def test_weights_can_be_named():
     class Odd(torch.nn.Module):
         def __init__(self):

@@ -42,8 +42,7 @@ def put(array: Array, kind: str, dtype: str) -> Any:
     if kind == "jax":
         import jax.numpy as jnp
 
-        made = jnp.array(array)
-        return made if is_bool else made.astype(getattr(jnp, dtype))
+        return jnp.array(array if is_bool else array.astype(getattr(jnp, dtype)))
     return array.copy() if is_bool else array.astype(dtype)
 
 
@@ -154,9 +153,11 @@ def gradients(
     import jax
 
     factor = put(weight, kind, dtype_of(arrays[0]))
-    made = jax.grad(lambda *leaves: (call(*leaves) * factor).sum(), argnums=tuple(range(len(arrays))))(
-        *arrays
-    )
+    derivative = jax.grad(lambda *leaves: (call(*leaves) * factor).sum(), argnums=tuple(range(len(arrays))))
+    try:
+        made = jax.jit(derivative)(*arrays)  # one compilation in the place of one for every operation
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # it looks at the numbers
+        made = derivative(*arrays)
     return [take(gradient) for gradient in made]
 
 

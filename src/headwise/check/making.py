@@ -36,7 +36,6 @@ def _sizes(first: dict[str, Any], other: dict[str, Any]) -> Callable[[Random, in
 
 
 _square = _sizes({"n_q": 5, "d_k": 6}, {"batch": 3, "heads": 2, "n_q": 7, "d_k": 4})
-_longer = _sizes({"n_q": 9, "d_k": 6}, {"batch": 3, "heads": 2, "n_q": 11, "d_k": 4})
 _cross = _sizes({"n_q": 4, "n_k": 7, "d_k": 6}, {"batch": 3, "heads": 2, "n_q": 6, "n_k": 9, "d_k": 4})
 _wide = _sizes(
     {"n_q": 4, "n_k": 7, "d_v": 5}, {"batch": 3, "heads": 2, "n_q": 6, "n_k": 9, "d_k": 4, "d_v": 7}
@@ -92,8 +91,8 @@ MAKERS: dict[str, Maker] = {
     "causal and mask": _then(_masked, is_causal=True),
     "rotary positions": _then(_even, rotary_base=BASE),
     "cache": _cached,
-    "window": _then(_longer, window=(WINDOW, None)),
-    "causal window": _then(_longer, window=(WINDOW, None), is_causal=True),
+    "window": _then(_square, window=(WINDOW, None)),
+    "causal window": _then(_square, window=(WINDOW, None), is_causal=True),
     "soft cap": _then(_square, softcap=CAP),
     "soft cap and mask": _then(_masked, softcap=CAP),
     "soft cap and causal": _then(_square, softcap=CAP, is_causal=True),

@@ -80,7 +80,7 @@ def _shape(subject: Subject) -> Finding:
 def _lengths(subject: Subject) -> Finding:
     """Lengths around the block sizes that kernels use; batch, heads and length of 1."""
     name, worst = "lengths", (0.0, 0.0)
-    for n in (1, 17) if subject.few_shapes else (1, 2, 15, 16, 17, 33, 65):
+    for n in (17,) if subject.few_shapes else (1, 2, 15, 16, 17, 33, 65):
         small = {"batch": 1, "heads": 1, "n_q": n, "d_k": 8}
         if "gqa" in subject.contract.always:
             small |= {"heads": 3, "kv_heads": 1}
@@ -227,7 +227,7 @@ def _half(subject: Subject) -> Finding:
     case = plain(subject, name)
     served: list[tuple[float, float]] = []
     for dtype in frameworks.dtypes(subject.kind):
-        if dtype not in ("float16", "bfloat16") or (served and subject.few_shapes):
+        if dtype not in ("float16", "bfloat16"):
             continue
         try:
             rounded = _rounded(case, subject.kind, dtype)

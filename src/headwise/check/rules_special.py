@@ -87,7 +87,7 @@ def _poison(name: str, numbers: tuple[float, ...]) -> Run:
 
     def run(subject: Subject) -> Finding:
         case, hidden = _hiding(subject, name)
-        unseen = ~(cases.expected(case)[1][..., hidden] > 0).any(-1)
+        unseen: Any = ~(cases.expected(case)[1][..., hidden] > 0).any(-1)
         before = subject.run(case).output
         allowed = lost(subject, case)
         for where in ("value", "key"):
@@ -97,7 +97,7 @@ def _poison(name: str, numbers: tuple[float, ...]) -> Run:
                 poisoned[:, :, hidden[case.n_past :]] = number
                 after = subject.run(replace(case, **{where: poisoned})).output
                 with np.errstate(invalid="ignore"):
-                    wrong = np.asarray(~(np.abs(after - before) <= allowed) & unseen[..., None])
+                    wrong: Any = ~(np.abs(after - before) <= allowed) & unseen[..., None]
                 if (
                     wrong.any()
                     and _sees_more(subject)

@@ -89,8 +89,9 @@ def explain(subject: Subject, name: str, group: str, make: Make, case: AnyCase, 
     elif not found.evidence or "scale" in first.changes:  # a pattern that was read out is that of its shape
         subject.base = subject.base.exchange(first.changes)
     evidence = "; ".join(filter(None, (found.evidence or _measured(subject, case, found), verdict.evidence)))
+    also = tuple(one.key for one in found.mistakes if one.key != first.key)
     return Finding(
-        name, group, FAILED, first.what, fault=first.key, also=tuple(one.key for one in found.mistakes[1:] if one.key != first.key),
+        name, group, FAILED, first.what, fault=first.key, also=also,
         repair=first.repair, evidence=evidence, seen=first.seen, **measured,
     )  # fmt: skip
 

@@ -121,7 +121,7 @@ def _number(module: Any, names: tuple[str, ...]) -> int | None:
     for holder in (module, *module.children(), getattr(module, "config", None)):
         for name in names:
             found = getattr(holder, name, None)
-            if type(found).__name__ == "ModuleList":
+            if found is not None and type(found).__name__ == "ModuleList":
                 return len(found)
             if isinstance(found, int) and not isinstance(found, bool) and found > 0:
                 return found
