@@ -171,3 +171,45 @@ def returns_nan(q, k, v):
 def hangs(q, k, v):
     while True:
         time.sleep(0.01)
+
+
+# Whole layers in one function: the weights are arguments.
+
+
+def heads_of(x, weights, h):
+    return [(x @ w).reshape(*x.shape[:-1], h, -1).swapaxes(-2, -3) for w in weights]
+
+
+def layer(x, W_q, W_k, W_v, W_o, num_heads, mask=None):
+    q, k, v = heads_of(x, (W_q, W_k, W_v), num_heads)
+    s = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
+    out = softmax(s if mask is None else np.where(mask, s, -np.inf)) @ v
+    return out.swapaxes(-2, -3).reshape(x.shape) @ W_o
+
+
+def layer_of_one_sequence(x, wq, wk, wv, wo, bq, bk, bv, bo, n_heads):
+    n, d = x.shape
+    q, k, v = (
+        (x @ w.T + b).reshape(n, n_heads, -1).swapaxes(0, 1) for w, b in ((wq, bq), (wk, bk), (wv, bv))
+    )
+    out = softmax(q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5) @ v
+    return out.swapaxes(0, 1).reshape(n, d) @ wo.T + bo
+
+
+def merges_by_reshape(x, W_q, W_k, W_v, W_o, h):
+    n, d = x.shape
+    q, k, v = heads_of(x, (W_q, W_k, W_v), h)
+    return (softmax(q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5) @ v).reshape(n, d) @ W_o
+
+
+def forgets_its_output_weight(x, W_q, W_k, W_v, W_o, h):
+    q, k, v = heads_of(x, (W_q, W_k, W_v), h)
+    return (softmax(q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5) @ v).swapaxes(-2, -3).reshape(x.shape)
+
+
+LAYER_FUNCTIONS = {
+    layer: "",
+    layer_of_one_sequence: "",
+    merges_by_reshape: "merge without transpose",
+    forgets_its_output_weight: "no output projection",
+}

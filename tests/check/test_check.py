@@ -111,6 +111,23 @@ def test_inputs_are_left_alone_between_rules():
     assert {one.rule for one in found} == {"inputs unchanged", "strides"}
 
 
+@pytest.mark.parametrize("function", functions.LAYER_FUNCTIONS, ids=lambda function: function.__name__)
+def test_a_whole_layer_in_one_function(function):
+    expected = functions.LAYER_FUNCTIONS[function]
+    report = check_attention(function)
+    assert report.passed == (not expected), str(report)
+    assert report.faults == ((expected,) if expected else ())
+
+
+def test_arguments_by_name_and_masks_that_are_required():
+    def by_name(*, value, key, query, mask):
+        s = query @ key.swapaxes(-1, -2) / query.shape[-1] ** 0.5
+        return softmax(np.where(mask, s, -np.inf)) @ value
+
+    report = check_attention(by_name)
+    assert report.passed and "options: mask" in report.calling, str(report)
+
+
 # Right functions, written in other ways: none is accused.
 
 

@@ -28,17 +28,28 @@ NAMES = {
     "past_value": ("past_value", "past_v", "v_past", "cache_v", "v_cache", "value_cache", "cached_value"),
     "heads": ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads", "h"),
 }
+_INPUTS = ("query", "q", "queries", "key", "k", "keys", "value", "v", "values")
 _PAIRS = ("window_size", "local_window_size")
 _FIELDS = ("query", "key", "value", "mask", "padding", "bias", "past_key", "past_value", "past_key_turned")
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What the parameters of a function tell: our name -> its own."""
+    """What the parameters of a function tell.
+
+    Attributes:
+        options: our name -> its own.
+        positional: how many arrays it takes by position.
+        known: it has a signature.
+        required: options without a default, under our names.
+        inputs: names of query, key and value where they are taken by name only.
+    """
 
     options: dict[str, str]
     positional: int
     known: bool
+    required: frozenset[str] = frozenset()
+    inputs: tuple[str, ...] = ()
 
     @property
     def features(self) -> frozenset[str]:
@@ -68,7 +79,11 @@ def signature(fn: Any) -> Signature:
         and parameter.default is parameter.empty
         and parameter.name not in options.values()
     ]
-    return Signature(options, len(required), True)
+    bare = {p.name for p in parameters if p.default is p.empty}
+    by_name = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    inputs = tuple(name for name in by_name if name.lower() in _INPUTS)
+    needed = frozenset(ours for ours, name in options.items() if name in bare)
+    return Signature(options, len(required), True, needed, inputs if len(inputs) == 3 else ())
 
 
 def caller(fn: Any, contract: Contract, found: Signature) -> Callable[[Case], Any]:
@@ -95,9 +110,26 @@ def caller(fn: Any, contract: Contract, found: Signature) -> Callable[[Case], An
             keywords[own["gqa"]] = True if own["gqa"] == "enable_gqa" else case.num_heads // case.group
         if "heads" in own:
             keywords[own["heads"]] = case.num_heads
+        if found.inputs:
+            return fn(**dict(zip(found.inputs, (case.query, case.key, case.value), strict=True)), **keywords)
         return fn(case.query, case.key, case.value, **keywords)
 
     return call
+
+
+def fill(case: Case, required: frozenset[str]) -> Case:
+    """What the function cannot do without and the case lacks: a mask that hides nothing, a bias of 0."""
+    batch, heads = case.query.shape[:2]
+    neutral: dict[str, Callable[[], Any]] = {
+        "mask": lambda: np.ones((batch, 1, case.n_q, case.n_k), bool),
+        "padding": lambda: np.ones((batch, case.n_k), bool),
+        "bias": lambda: np.zeros((heads, case.n_q, case.n_k)),
+        "scale": lambda: case.factor,
+    }
+    changes: dict[str, Any] = {
+        name: make() for name, make in neutral.items() if name in required and name not in case.has()
+    }
+    return replace(case, **changes)
 
 
 def lay(case: Case, layout: str) -> list[Case]:

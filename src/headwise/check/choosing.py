@@ -44,7 +44,7 @@ def choose(subject: Subject) -> Finding:
                 break
             if refusals and refusals[-1].kind == "hangs":
                 return _refused(refusals[-1:])
-        if ways:
+        if ways or any(refusal.kind == "output" or refusal.arguments for refusal in refusals):
             break  # a kind that runs is the kind that is meant
     if not ways:
         return _refused(refusals)

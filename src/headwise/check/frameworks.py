@@ -56,6 +56,14 @@ def take(array: Any) -> Array:
     return view.copy() if view.dtype == np.bool_ else view.astype(np.float64)
 
 
+def stack(arrays: list[Any]) -> Any:
+    """Arrays of one kind along a new first axis."""
+    kind = kind_of(arrays[0])
+    if kind == "torch":
+        return sys.modules["torch"].stack(arrays)
+    return sys.modules["jax"].numpy.stack(arrays) if kind == "jax" else np.stack(arrays)
+
+
 def dtype_of(array: Any) -> str:
     return str(array.dtype).removeprefix("torch.")
 

@@ -135,10 +135,10 @@ def complete(case: Case, random: Random, contract: Contract) -> Case:
             case = add(random, case)
     if "cache" in always - has:
         case = cases.with_past(random, case, 4)
-    return _no_empty_rows(case)
+    return no_empty_rows(case)
 
 
-def _no_empty_rows(case: Case) -> Case:
+def no_empty_rows(case: Case) -> Case:
     """The mask opened at the first key that everything else shows, in rows that would see nothing."""
     if case.mask is None:
         return case

@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import numpy as np
 
 from headwise.check import frameworks
+from headwise.check.judge import diagnose, judge
+from headwise.check.layer_calling import LayerCaller
 from headwise.check.layers import LayerCase, random_layer
-from headwise.check.making import OPTIONS
+from headwise.check.making import OPTIONS, no_empty_rows
 from headwise.check.report import FAILED, FOLLOWS, NOTE, PASSED, Finding
 from headwise.check.rules import Rule, Run
 from headwise.check.rules_values import ask
@@ -23,9 +27,10 @@ def layers_of(subject: Subject) -> Build:
         return subject.layers
 
     def build(random: np.random.Generator, again: int) -> LayerCase:
-        if again == 2:
-            return random_layer(random, batch=3, n=7, heads=2, width=6)
-        return random_layer(random)
+        sizes = {"batch": 3, "n": 7, "heads": 2, "width": 6} if again == 2 else {}
+        case = random_layer(random, **sizes)
+        call = subject.contract.call
+        return call.takes(case) if isinstance(call, LayerCaller) else case
 
     return build
 
@@ -35,21 +40,36 @@ def choose_layer(subject: Subject) -> Finding:
     kinds = frameworks.kinds_for(subject.fn) if subject.contract.kind is None else [subject.contract.kind]
     subject.layout = "bne"
     refusals = []
-    for kind in kinds:
+    ways = subject.contract.call.ways() if isinstance(subject.contract.call, LayerCaller) else [None]
+    ran: list[tuple[int, str, str, Any]] = []
+    for kind, way in product(kinds, ways):
         for dtype in frameworks.dtypes(kind)[:2]:
             subject.kind, subject.dtype = kind, dtype
+            _go(subject, way)
+            case = layers_of(subject)(subject.random("called"), 0)
             try:
-                subject.run(layers_of(subject)(subject.random("called"), 0))
+                verdict = judge(subject, case, subject.run(case).output)
             except NoAnswer as no:
                 refusals.append(no)
                 continue
-            remarks = sorted(subject.remarks)
-            if remarks:
-                return Finding("called", "called", NOTE, remarks[0])
-            return Finding("called", "called", PASSED)
+            named = verdict.ok or diagnose(subject, layers_of(subject), "called", case, verdict) is not None
+            ran.append((0 if verdict.ok else 1 if named else 2, kind, dtype, way))
+            break
+        if ran and (not ran[-1][0] or way == ways[-1]):
+            break  # right, or every way of the kind that runs was tried
+    if ran:
+        _, subject.kind, subject.dtype, way = min(ran, key=lambda one: one[0])
+        _go(subject, way)
+        remarks = sorted(subject.remarks)
+        return Finding("called", "called", NOTE if remarks else PASSED, "".join(remarks[:1]))
     first = refusals[0]
     repair = "Contract(features={'layer'}, call=lambda fn, case: ...) says how it is called"
     return Finding("called", "called", FAILED, first.what, repair=repair, where=first.where)
+
+
+def _go(subject: Subject, way: tuple[bool, bool] | None) -> None:
+    if way is not None:
+        subject.contract.call.transposed, subject.contract.call.one_by_one = way  # type: ignore[union-attr]
 
 
 def _layer(name: str, option: str = "") -> Run:
@@ -70,7 +90,7 @@ def _layer(name: str, option: str = "") -> Run:
 
 
 def _with(case: LayerCase, option: str, random: np.random.Generator) -> LayerCase:
-    made = OPTIONS[option](random, case.inner())
+    made = no_empty_rows(OPTIONS[option](random, case.inner()))
     fields = {"mask": made.mask, "padding": made.padding, "is_causal": made.is_causal or None}
     return replace(case, options={name: value for name, value in fields.items() if value is not None})
 

@@ -215,7 +215,7 @@ def _float64(subject: Subject) -> Finding:
     return finding(
         name,
         FAILED,
-        "float64 inputs are computed in float32",
+        "float64 inputs are computed in float32, all of it or a part",
         fault="float64 in float32",
         repair="keep the dtype of the inputs all the way",
         **measured,

@@ -48,6 +48,8 @@ def _empty_rows(subject: Subject) -> Finding:
             PASSED if held == "zero" or wanted != "any" else NOTE,
             "" if held == "zero" or wanted != "any" else what.get(held or "", f"holds {shown}"),
         )
+    if held is None and _sees_more(subject):
+        return finding(name, FOLLOWS, follow(subject))
     key = {"nan": "NaN in empty rows", "mean": "fill -1e9", "zero": "empty rows are 0"}.get(held or "", "")
     said = what[held] if held else "a row that sees no key holds neither 0 nor a mean"
     repair = {

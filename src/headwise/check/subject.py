@@ -29,11 +29,13 @@ class NoAnswer(Exception):
         what: in words.
         where: file and line of the function's own code, "" where unknown.
         kind: "raised", "output" or "hangs".
+        arguments: its parameters are others than those that were passed.
     """
 
     def __init__(self, what: str, where: str = "", kind: str = "output") -> None:
         super().__init__(what)
         self.what, self.where, self.kind = what, where, kind
+        self.arguments = False
 
 
 class _TimeUp(BaseException):
@@ -109,7 +111,8 @@ class Subject:
             ready: list[Any] = [self._layer(case, dtype)]
         else:
             means = self.contract.mask_means
-            parts = calling.lay(case, self.layout)
+            needed = self.signature.required if self.contract.call is None else frozenset()
+            parts = calling.lay(calling.fill(case, needed), self.layout)
             ready = [calling.convert(part, self.kind, dtype, means) for part in parts]
             if stride is not None:
                 names = ("query", "key", "value")
@@ -164,8 +167,11 @@ class Subject:
             raise
         except (Exception, SystemExit) as error:
             said = " ".join(str(error).split())
+            refusal = NoAnswer("", _line_of(error), "raised")
+            refusal.arguments = isinstance(error, TypeError) and "argument" in said and not refusal.where
             said = said if len(said) <= 160 else said[:159] + "\u2026"
-            raise NoAnswer(f"raises {type(error).__name__}: {said}", _line_of(error), "raised") from None
+            refusal.what = f"raises {type(error).__name__}: {said}"
+            raise refusal from None
 
     def _layer(self, case: LayerCase, dtype: str) -> Any:
         """The layer's case in arrays of its kind, its masks in its convention."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from headwise.check.choosing import choose, words
 from headwise.check.contract import Contract
+from headwise.check.layer_calling import layer_caller
 from headwise.check.presets import preset, preset_of
 from headwise.check.report import FAILED, NOT_OFFERED, NOTE, CheckReport, Finding
 from headwise.check.rules import Rule
@@ -83,6 +84,10 @@ def check_attention(
         from headwise.check.torch_layer import check_layer
 
         return check_layer(fn, contract, seed=seed, time_limit=time_limit, progress=progress, name=name)
+    layer = layer_caller(fn) if chosen.call is None and chosen.features is None else None
+    if layer is not None:
+        served = {"layer", *(frozenset(layer.options) & {"mask", "padding", "causal"}), *chosen.always}
+        chosen = chosen.but(call=layer, features=served)
     subject = Subject(fn, chosen, seed, time_limit=time_limit)
     is_layer = "layer" in subject.declared
     first = Rule("called", "called", CALLED.says, choose_layer if is_layer else choose)

@@ -11,6 +11,7 @@ import numpy as np
 from headwise.check import calling, frameworks
 from headwise.check.contract import Contract
 from headwise.check.layers import LayerCase
+from headwise.check.naming import ROLES, role_of
 from headwise.check.presets import preset
 from headwise.check.report import FAILED, PASSED, CheckReport, Finding
 from headwise.check.rules import Rule
@@ -22,37 +23,6 @@ from headwise.options import shown
 Array = np.ndarray[Any, Any]
 HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads", "h", "nh")
 KV_HEADS = ("num_kv_heads", "n_kv_heads", "kv_heads", "num_key_value_heads", "n_kv_head", "num_groups")
-_ROLES = {
-    "q": {"q", "query", "queries", "qs"},
-    "k": {"k", "key", "keys", "ks"},
-    "v": {"v", "value", "values", "vs"},
-    "o": {"o", "out", "output", "dense", "", "unifyheads", "unify", "wo", "heads", "concat", "combine"},
-    "qkv": {"qkv", "in", "attn", "querykeyvalue", "inputs", "input", "kqv", "attention", "all"},
-}
-_FILLERS = {
-    "proj",
-    "projection",
-    "projections",
-    "linear",
-    "linears",
-    "lin",
-    "weight",
-    "weights",
-    "layer",
-    "fc",
-    "w",
-    "to",
-    "c",
-    "net",
-    "map",
-    "matrix",
-    "mat",
-    "transform",
-    "bias",
-    "b",
-    "heads",
-    "head",
-}
 
 
 def check_layer(
@@ -168,8 +138,8 @@ class _Layer:
 
     def _given(self, weights: Mapping[str, str]) -> dict[str, list[str]]:
         for role, name in weights.items():
-            if role not in _ROLES:
-                raise HeadwiseError("weights", f"roles among {', '.join(_ROLES)}", role)
+            if role not in ROLES:
+                raise HeadwiseError("weights", f"roles among {', '.join(ROLES)}", role)
             if name not in self.names:
                 raise HeadwiseError("weights", f"a parameter among {', '.join(self.names)}", name)
         return {role: [name] for role, name in weights.items()}
@@ -178,7 +148,7 @@ class _Layer:
         """Role -> parameters; several where every head has its own."""
         roles: dict[str, list[str]] = {}
         for name, value in self.names.items():
-            role = _role(name)
+            role = role_of(name)
             if value.ndim == 2 and role is not None:
                 roles.setdefault(role, []).append(name)
         if not set("qkv") <= set(roles) and "qkv" not in roles:
@@ -359,18 +329,3 @@ def _bias_of(name: str) -> str:
 def _random(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
     size = 0.7 if len(shape) == 1 else 1.3 / shape[-1] ** 0.5
     return random.standard_normal(shape) * size
-
-
-def _role(name: str) -> str | None:
-    """ "attn.q_proj.weight" -> "q"."""
-    path = [part for part in name.split(".") if part not in ("weight", "bias")]
-    for part in reversed(path):
-        if part.isdigit():
-            continue
-        words = [
-            word for word in re.split(r"[_\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", part).lower()) if word
-        ]
-        words = [re.sub(r"^w(?=(q|k|v|o|qkv)s?$)", "", word) for word in words]
-        token = "".join(word for word in words if word not in _FILLERS)
-        return next((role for role, tokens in _ROLES.items() if token in tokens), None)
-    return None
