@@ -81,7 +81,9 @@ def signature(fn: Any) -> Signature:
     ]
     bare = {p.name for p in parameters if p.default is p.empty}
     by_name = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    inputs = tuple(name for name in by_name if name.lower() in _INPUTS)
+    inputs = tuple(
+        sorted((n for n in by_name if n.lower() in _INPUTS), key=lambda n: "qkv".index(n[0].lower()))
+    )
     needed = frozenset(ours for ours, name in options.items() if name in bare)
     return Signature(options, len(required), True, needed, inputs if len(inputs) == 3 else ())
 
