@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headwise.check import cases, layers, turning
 from headwise.check.explain import explain
 from headwise.check.faults import FAULTS
-from headwise.check.layers import MISTAKES
+from headwise.check.layer_mistakes import MISTAKES
 from headwise.check.making import MAKERS, maker
 from headwise.check.presets import PRESETS
 from headwise.check.steps import RIGHT, attend

@@ -11,7 +11,8 @@ from rich.text import Text
 from headwise.check import layers
 from headwise.check.cases import Case
 from headwise.check.faults import FAULTS
-from headwise.check.layers import MISTAKES, LayerMistake
+from headwise.check.layer_mistakes import MISTAKES
+from headwise.check.layers import LayerMistake
 from headwise.check.presets import preset
 from headwise.check.steps import RIGHT, Fault, attend
 from headwise.check.suite import RULES

@@ -86,12 +86,12 @@ def unit(dtype: str) -> float:
 
 
 def kinds_for(fn: Any) -> list[str]:
-    """The kinds of array to try, the likeliest first: by the modules whose names the function's code uses."""
+    """The kinds of array to try, the likeliest first: those that the function's code names, or else all."""
     roots = _roots(fn)
     likely: list[str] = [kind for kind in ("torch", "jax") if kind in roots]
-    if "numpy" in roots or not likely:
+    if "numpy" in roots:
         likely.append("numpy")
-    return [*likely, *(kind for kind in ("numpy", "torch", "jax") if kind not in likely and installed(kind))]
+    return likely or [kind for kind in ("numpy", "torch", "jax") if installed(kind)]
 
 
 def _roots(fn: Any) -> set[str]:
@@ -103,14 +103,14 @@ def _roots(fn: Any) -> set[str]:
         one = getattr(one, "__wrapped__", one)
         one = getattr(one, "func", one)  # functools.partial
         one = getattr(one, "__func__", one)
-        if not hasattr(one, "__code__") and not isinstance(one, ModuleType | type):
-            one = vars(type(one)).get("__call__", one)  # an object that is called like a function
         if id(one) in seen:
             continue
         seen.add(id(one))
         home = getattr(one, "__module__", None) or ""
         if home.split(".")[0] in ("torch", "jax", "numpy"):
             found.add(home.split(".")[0])
+        if not hasattr(one, "__code__") and not isinstance(one, ModuleType | type):
+            one = vars(type(one)).get("__call__", one)  # an object that is called like a function
         code = getattr(one, "__code__", None)
         if code is None:
             continue

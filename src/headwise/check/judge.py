@@ -13,7 +13,8 @@ import numpy as np
 from headwise.check import cases, frameworks, layers, readout
 from headwise.check.cases import Case
 from headwise.check.faults import FAULTS
-from headwise.check.layers import MISTAKES, LayerCase, LayerMistake
+from headwise.check.layer_mistakes import MISTAKES
+from headwise.check.layers import LayerCase, LayerMistake
 from headwise.check.steps import Fault, attend
 from headwise.check.subject import NoAnswer, Subject
 
@@ -132,19 +133,19 @@ def known(case: AnyCase) -> list[Mistake]:
 
 def diagnose(subject: Subject, make: Make, name: str, case: AnyCase, verdict: Verdict) -> Diagnosis | None:
     """The mistake that explains the verdict, confirmed by fresh numbers, or None."""
-    if not np.isfinite(verdict.output).all():
+    if np.isfinite(verdict.output).all(-1).mean() < 0.5:
         return None
     found = _match(subject, case, verdict, known(case))
     if found is not None and all(_agrees(subject, make, name, again, found) for again in (1, 2)):
         return Diagnosis(found)
-    if isinstance(case, Case):
+    if isinstance(case, Case) and np.isfinite(verdict.output).all():
         return _read_out(subject, make, name, case, verdict)
     return None
 
 
 def follows(subject: Subject, case: AnyCase, verdict: Verdict) -> bool:
     """Whether the mistakes that were already named explain the answer."""
-    if not subject.named or not np.isfinite(verdict.output).all():
+    if not subject.named or np.isfinite(verdict.output).all(-1).mean() < 0.5:
         return False
     try:
         with np.errstate(all="ignore"):
@@ -176,11 +177,18 @@ def _match(
 
 def _far(output: Array, verdict: Verdict) -> float:
     """Largest distance from the function's answer, in units of what may be lost."""
-    size = max(np.abs(output).max(initial=0), np.abs(verdict.output).max(initial=0), 1e-30)
+    rows = np.isfinite(verdict.output).all(-1)
+    if not rows.all():  # NaN explains itself where the mistake leaves a row without keys
+        if output.ndim == 4 and output[~rows].any():
+            return np.inf
+        found, output = verdict.output[rows], output[rows]
+    else:
+        found = verdict.output
+    size = max(np.abs(output).max(initial=0), np.abs(found).max(initial=0), 1e-30)
     usual = max(np.abs(verdict.expected).max(initial=0), 1e-30)
     allowed = verdict.lost.max(initial=1e-30) * max(size / usual, 1.0) * 4
     with np.errstate(all="ignore"):
-        distance = np.abs(output - verdict.output).max(initial=0)
+        distance = np.abs(output - found).max(initial=0)
     return float(distance / allowed) if np.isfinite(distance) else np.inf
 
 

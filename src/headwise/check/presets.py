@@ -114,21 +114,21 @@ PRESETS: dict[str, Contract] = {
 }  # fmt: skip
 
 
-# Functions that a convention is named after: (top package, name) -> preset.
+# Functions that a convention is named after: (module or top package, name) -> preset.
 _KNOWN = {
     ("torch", "scaled_dot_product_attention"): "torch-sdpa",
     ("jax", "dot_product_attention"): "jax",
     ("keras", "dot_product_attention"): "keras",
     ("flash_attn", "flash_attn_func"): "flash-attn",
     ("mlx", "scaled_dot_product_attention"): "mlx",
-    ("headwise", "attention"): "headwise",
+    ("headwise.functional", "attention"): "headwise",
 }
 
 
 def preset_of(fn: Any) -> Contract:
     """The contract of a library's own function; the default for any other."""
-    home = (getattr(fn, "__module__", None) or "").split(".")[0]
-    return PRESETS[_KNOWN.get((home, getattr(fn, "__name__", "")), "default")]
+    home, name = getattr(fn, "__module__", None) or "", getattr(fn, "__name__", "")
+    return PRESETS[_KNOWN.get((home, name)) or _KNOWN.get((home.split(".")[0], name), "default")]
 
 
 def preset(name: str | Contract) -> Contract:

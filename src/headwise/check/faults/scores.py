@@ -15,6 +15,16 @@ def _over(axis: Any) -> Any:
     return lambda s: softmax(s, axis)
 
 
+def _sum_over(axis: Any) -> Any:
+    """Each row's own maximum is subtracted, but the sum runs over another axis."""
+
+    def rule(s: Array) -> Array:
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return np.asarray(e / e.sum(axis, keepdims=True))
+
+    return rule
+
+
 def _whole_matrix(s: Array) -> Array:
     e = np.exp(s - s.max((-1, -2), keepdims=True))
     return np.asarray(e / e.sum((-1, -2), keepdims=True))
@@ -124,6 +134,14 @@ FAULTS: tuple[Fault, ...] = (
           seen="PetrochukM/PyTorch-NLP#2"),
     fault("softmax over the matrix", "the weights of a head's whole matrix are made to sum to 1", _ROWS,
           softmax=_whole_matrix),
+    fault("sum over queries", "the exponentials are divided by their sum over the queries", _ROWS,
+          softmax=_sum_over(-2)),
+    fault("sum over heads", "the exponentials are divided by their sum over the heads", _ROWS,
+          softmax=_sum_over(1)),
+    fault("sum over batch", "the exponentials are divided by their sum over the batch", _ROWS,
+          softmax=_sum_over(0)),
+    fault("sum over the matrix", "the exponentials are divided by the sum of a head's whole matrix", _ROWS,
+          softmax=_sum_over((-1, -2))),
     fault("softmax missing", "the scores themselves are the weights", "take the softmax of each row",
           softmax=lambda s: np.where(np.isfinite(s), s, 0)),
     fault("not normalised", "the exponentials are not divided by their sum", _ROWS, softmax=np.exp),
