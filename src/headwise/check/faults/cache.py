@@ -122,5 +122,5 @@ FAULTS: tuple[Fault, ...] = (
     fault("empty slot attended", "an empty slot of the buffer takes part: its key is 0, so its score is 0",
           "hide what lies behind the filled part", needs="cache", appended=_one_slot_more,
           causal=lambda case, n_k: None,
-          seen="Dao-AILab/flash-attention#1745 vllm-project/vllm#936"),
+          seen="vllm-project/vllm-xpu-kernels#181"),
 )  # fmt: skip

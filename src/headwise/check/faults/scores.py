@@ -128,8 +128,7 @@ FAULTS: tuple[Fault, ...] = (
     fault("softmax over queries", "the weights are normalised over the queries", _ROWS, softmax=_over(-2),
           seen="nerminnuraydogan/vision-transformer#1 "
                "labmlai/annotated_deep_learning_paper_implementations#146 FudanNLP/fastNLP#254"),
-    fault("softmax over heads", "the weights are normalised over the heads", _ROWS, softmax=_over(1),
-          seen="labmlai/annotated_deep_learning_paper_implementations#282"),
+    fault("softmax over heads", "the weights are normalised over the heads", _ROWS, softmax=_over(1)),
     fault("softmax over batch", "the weights are normalised over the batch", _ROWS, softmax=_over(0),
           seen="PetrochukM/PyTorch-NLP#2"),
     fault("softmax over the matrix", "the weights of a head's whole matrix are made to sum to 1", _ROWS,
@@ -207,8 +206,7 @@ FAULTS: tuple[Fault, ...] = (
     fault("heads averaged", "every head holds the mean of all heads", "heads are concatenated",
           joined=_of(lambda o, q, k, v, case: o.mean(1, keepdims=True))),
     fault("output twice", "the output is twice as large: the factor of dropout at 0.5, without dropping",
-          "scale by 1/(1-p) only what dropout has thinned", joined=lambda o, q, k, v, case: 2 * o,
-          seen="NVIDIA/apex#816"),
+          "scale by 1/(1-p) only what dropout has thinned", joined=lambda o, q, k, v, case: 2 * o),
     fault("output over n_k", "the output is divided by the number of keys", "the weights sum to 1 already",
           joined=lambda o, q, k, v, case: o / case.n_k),
 )  # fmt: skip
