@@ -61,7 +61,10 @@ def _onnx(fn: Any, case: Any) -> Any:
 
 def _mlx(fn: Any, case: Any) -> Any:
     scale = case.query.shape[-1] ** -0.5 if case.scale is None else case.scale
-    mask = "causal" if case.is_causal else _mask(case)
+    mask = _mask(case)
+    if case.is_causal and mask is not None:
+        raise NotImplementedError("one argument serves causal order and masks")
+    mask = "causal" if case.is_causal else mask
     return fn(case.query, case.key, case.value, scale=scale, mask=mask)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from headwise.check import cases, making
-from headwise.check.asking import GROUP, earlier, finding, follow, index, lost, plain
+from headwise.check.asking import GROUP, finding, follow, index, lost, plain
 from headwise.check.cases import Case
 from headwise.check.judge import Verdict, compare, follows, judge, right
 from headwise.check.report import FAILED, FOLLOWS, NOT_OFFERED, NOTE, PASSED, Finding
@@ -168,7 +168,7 @@ def _large_scores(subject: Subject) -> Finding:
     if verdict.ok:
         return finding(name, PASSED, error=verdict.error, allowed=verdict.allowed)
     evidence = f"scores of {case.factor * 1e4:.0f} beside 0: {verdict.evidence}"
-    if np.isfinite(output).all() and earlier(subject, case, verdict):
+    if subject.unexplained or (np.isfinite(output).all() and follows(subject, case, verdict)):
         return finding(name, FOLLOWS, follow(subject))
     overflow = not np.isfinite(output).all()
     if overflow:
@@ -202,7 +202,7 @@ def _low_scores(subject: Subject) -> Finding:
     verdict = _close(case, output)
     if verdict.ok:
         return finding(name, PASSED, error=verdict.error, allowed=verdict.allowed)
-    if np.isfinite(output).all() and earlier(subject, case, verdict):
+    if subject.unexplained or (np.isfinite(output).all() and follows(subject, case, verdict)):
         return finding(name, FOLLOWS, follow(subject))
     if not np.isfinite(output).all() and NO_MAXIMUM in subject.named:
         return finding(name, FOLLOWS, follow(subject))
