@@ -280,6 +280,10 @@ def test_seeds_make_reports_repeatable():
             lambda: check_attention(by_exp2, "pytorch"),
             "contract: expected one of default, headwise, torch-sdpa",
         ),
+        (
+            lambda: check_attention(by_exp2, "torch-mha"),
+            "contract: expected a call, for a layer that is a function",
+        ),
         (lambda: Contract(features="mask"), "features: expected a set of names; received 'mask'"),
         (lambda: Contract(always={"dropout"}), "always: expected names among mask, padding"),
         (lambda: Contract(layout="hbnd"), "layout: expected one of None, bhnd"),

@@ -1,6 +1,7 @@
 """What the rules and the mistakes mean, each with an example that is computed on the spot."""
 
 import difflib
+import textwrap
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from headwise.check.texts import EXAMPLES, FINDINGS, MEANS, TYPICAL
 from headwise.errors import HeadwiseError
 
 Array = np.ndarray[Any, Any]
+_WIDTH = 80
 
 
 ALL: tuple[Fault | LayerMistake, ...] = (*FAULTS, *MISTAKES)
@@ -36,7 +38,7 @@ def listing(contract: str | None = None) -> Table:
         needs = {name for name in rule.needs if "|" not in name}
         served = chosen.features is None or needs <= set(chosen.features)
         level = "note" if rule.name in chosen.notes else "must" if served else "\u2013"
-        asked = rule.says if not rule.needs else f"{rule.says} ({', '.join(sorted(rule.needs))})"
+        asked = rule.says if not rule.needs else f"{rule.says} ({_options(rule.needs)})"
         table.add_row(Text(rule.name), Text(level), Text(asked))
     return table
 
@@ -55,7 +57,7 @@ def explain(name: str) -> str:
         return "\n\n".join(_mistake(one) for one in mistakes)
     if name in FINDINGS:
         what, repair = FINDINGS[name]
-        return f"{name}: a mistake\n\n  Does       {what}\n  Instead    {repair}"
+        return "\n".join([f"{name}: a mistake", "", *_line("Does", what), *_line("Instead", repair)])
     known = [*(rule.name for rule in RULES), *(one.key for one in ALL), *FINDINGS]
     near = difflib.get_close_matches(name, known, 3, 0.4)
     hint = (
@@ -67,31 +69,38 @@ def explain(name: str) -> str:
 
 
 def _rule(name: str, says: str, needs: frozenset[str]) -> str:
-    lines = [f"{name}: a rule", "", f"  Asks that  {says}"]
+    lines = [f"{name}: a rule", "", *_line("Asks that", says)]
     if needs:
-        lines.append(f"  Of         functions that serve {' and '.join(sorted(needs)).replace('|', ' or ')}")
+        lines += _line("Of", f"functions that serve {_options(needs)}")
     lines += ["", *_wrapped(MEANS[name])]
     if name in EXAMPLES:
         lines += ["", *_wrapped(EXAMPLES[name])]
     typical = TYPICAL.get(name, ())
     for key in typical:
         found = next(one for one in ALL if one.key == key)
-        lines += ["", f"  A mistake that it finds, \u201c{key}\u201d: {found.what}.", *_example(found)]
+        said = f"A mistake that it finds, \u201c{key}\u201d: {found.what}."
+        lines += ["", *_wrapped(said), *_example(found)]
         if found.seen:
-            lines.append(f"  Met in     {', '.join(found.seen)}")
+            lines += _line("Met in", ", ".join(found.seen))
     return "\n".join(lines)
 
 
 def _mistake(one: "Fault | LayerMistake") -> str:
-    lines = [f"{one.key}: a mistake", "", f"  Does       {one.what}", f"  Instead    {one.repair}"]
+    lines = [f"{one.key}: a mistake", "", *_line("Does", one.what), *_line("Instead", one.repair)]
     if one.seen:
-        lines.append(f"  Met in     {', '.join(one.seen)}")
+        lines += _line("Met in", ", ".join(one.seen))
     return "\n".join([*lines, "", *_example(one)])
 
 
-def _wrapped(text: str, width: int = 96) -> list[str]:
-    import textwrap
+def _options(needs: frozenset[str]) -> str:
+    return " and ".join(sorted(needs)).replace("|", " or ")
 
+
+def _line(label: str, text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=f"  {label:<11}", subsequent_indent=" " * 13)
+
+
+def _wrapped(text: str, width: int = _WIDTH) -> list[str]:
     return textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ")
 
 
@@ -123,9 +132,9 @@ def _rows(right: Array, wrong: Array, case: Case, what: str) -> list[str]:
     sizes = f"H = {case.query.shape[1]}, n_q = {case.n_q}, n_k = {case.n_k}, d_k = {case.query.shape[-1]}"
     place = f"batch {b}, head {h}, query {i}"
     head = h // case.group
-    lines = [f"  Example ({sizes}), {place}: q = {_vector(case.query[b, h, i])}"]
+    lines = [f"  Example ({sizes}), {place}:", f"  q       {_vector(case.query[b, h, i])}"]
     if case.past_key is None:
-        lines.append(f"  keys {', '.join(_vector(k) for k in case.key[b, head])}")
+        lines += [f"  keys    {', '.join(_vector(k) for k in case.key[b, head])}"]
     return [
         *lines,
         f"  {what:<8}right   {_numbers(right[b, h, i])}",

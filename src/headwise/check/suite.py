@@ -84,10 +84,14 @@ def check_attention(
         from headwise.check.torch_layer import check_layer
 
         return check_layer(fn, contract, seed=seed, time_limit=time_limit, progress=progress, name=name)
-    layer = layer_caller(fn) if chosen.call is None and chosen.features is None else None
+    asked = chosen.features is None or "layer" in chosen.features
+    layer = layer_caller(fn) if chosen.call is None and asked else None
     if layer is not None:
         served = {"layer", *(frozenset(layer.options) & {"mask", "padding", "causal"}), *chosen.always}
         chosen = chosen.but(call=layer, features=served)
+    elif chosen.call is None and "layer" in (chosen.features or ()):
+        hint = "Contract(features={'layer'}, call=lambda fn, case: fn(case.x, case.w_in, case.w_out))"
+        raise HeadwiseError("contract", "a call, for a layer that is a function", "none", hint)
     subject = Subject(fn, chosen, seed, time_limit=time_limit)
     is_layer = "layer" in subject.declared
     first = Rule("called", "called", CALLED.says, choose_layer if is_layer else choose)

@@ -67,8 +67,8 @@ MEANS = {
         "what torch's fused attention, ONNX and headwise give."
     ),
     "hidden values": (
-        "Keys and values that a row does not see are set to 1e30. Its output must not change: a "
-        "mask that is only nearly closed lets them through."
+        "Values that a row does not see are set to 1e30, keys to 20. Its output must not change: "
+        "a mask that is only nearly closed lets them through."
     ),
     "masked NaN": (
         "The same with NaN and infinity, as an uninitialised cache may hold them: 0 times NaN is "

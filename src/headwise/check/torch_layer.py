@@ -84,7 +84,7 @@ def check_layer(
     first = Rule("called", "called", "the layer runs and returns a tensor", choose_layer)
     structure = Rule("weights", "layer", "every head has weights of its own, and W_O mixes them", layer.judge)
     own = type(module).__name__ if name is None else name
-    return run(subject, [first, structure, *LAYER_RULES], own, progress)
+    return run(subject, [first, LAYER_RULES[0], structure, *LAYER_RULES[1:]], own, progress)
 
 
 def _number(module: Any, names: tuple[str, ...]) -> int | None:
