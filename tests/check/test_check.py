@@ -128,6 +128,17 @@ def test_arguments_by_name_and_masks_that_are_required():
     assert report.passed and "options: mask" in report.calling, str(report)
 
 
+def test_switches_are_not_taken_for_arrays_or_numbers():
+    def switches(q, k, v, mask=False, scale=True, bias=False):
+        s = q @ k.swapaxes(-1, -2) / (q.shape[-1] ** 0.5 if scale else 1)
+        if mask:
+            s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf)
+        return softmax(s) @ v
+
+    report = check_attention(switches)
+    assert report.passed and report.calling.endswith("options: causal"), str(report)
+
+
 # Right functions, written in other ways: none is accused.
 
 

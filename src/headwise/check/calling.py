@@ -29,6 +29,7 @@ NAMES = {
     "heads": ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads", "h"),
 }
 _INPUTS = ("query", "q", "queries", "key", "k", "keys", "value", "v", "values")
+_FLAGS = ("causal", "gqa")
 _PAIRS = ("window_size", "local_window_size")
 _FIELDS = ("query", "key", "value", "mask", "padding", "bias", "past_key", "past_value", "past_key_turned")
 
@@ -67,11 +68,17 @@ def signature(fn: Any) -> Signature:
     except (TypeError, ValueError):
         return Signature({}, 3, False)
     own = {parameter.name.lower(): parameter.name for parameter in parameters}
-    options = {}
+    options: dict[str, str] = {}
+    defaults = {parameter.name: parameter.default for parameter in parameters}
     for ours, names in NAMES.items():
         name = next((own[name] for name in names if name in own), None)
-        if name is not None:
-            options[ours] = name
+        if name is None:
+            continue
+        if isinstance(defaults[name], bool | str) and ours not in _FLAGS:
+            if ours == "mask" and defaults[name] is False:
+                options.setdefault("causal", name)  # a switch for the causal mask
+            continue
+        options[ours] = name
     required = [
         parameter
         for parameter in parameters
