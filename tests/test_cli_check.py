@@ -54,6 +54,12 @@ def test_wrong_is_1_and_files_are_written(write, tmp_path):
     assert ElementTree.parse(junit).getroot().get("failures") != "0"
 
 
+def test_json_can_be_printed(write, tmp_path):
+    result = run(write(WRONG), "--json", "-", "--junit", tmp_path / "junit.xml")
+    assert result.exit_code == 1
+    assert CheckReport.from_json(result.stdout).faults == ("scale 1/d_k",)
+
+
 def test_options_reach_the_check(write, tmp_path):
     causal = RIGHT.replace(
         "e = np", "s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf)\n        e = np"
@@ -151,9 +157,9 @@ def test_a_class_that_needs_arguments(write):
     "options, message",
     [
         ((), "TARGET: expected module:function"),
-        (("x:y", "--contract", "pytorch"), "contract: expected one of default, headwise, torch-sdpa"),
-        (("x:y", "--features", "maks"), "features: expected names among mask"),
-        (("x:y", "--layout", "bhd"), "layout: expected one of"),
+        (("x:y", "--contract", "pytorch"), "--contract: expected one of default, headwise, torch-sdpa"),
+        (("x:y", "--features", "maks"), "--features: expected names among mask"),
+        (("x:y", "--layout", "bhd"), "--layout: expected one of"),
         (("x:y", "--time-limit", "0"), "--time-limit: expected seconds > 0; received 0"),
         (("x:y", "--json", "same", "--junit", "same"), "--junit: expected another file than --json"),
         (("x:y", "--json", "no/such/folder/r.json"), "--json: expected a file in a folder that exists"),

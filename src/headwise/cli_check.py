@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headwise.cli_files import check_writable, write
+from headwise.cli_files import as_options, check_writable, write
 from headwise.errors import HeadwiseError
 
 WRONG = 1  # exit code
+STANDARD_OUTPUT = "-"
 
 
 def check(
@@ -34,7 +35,7 @@ def check(
     causal_alignment: Annotated[
         str | None, typer.Option(help="Where n_q and n_k differ: upper_left or lower_right.")
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the report as JSON; - prints it.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML.")] = None,
     seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
     time_limit: Annotated[float, typer.Option(help="Seconds for one call of the function.")] = 10.0,
@@ -68,6 +69,8 @@ def check(
                             "headwise check attention.py:attention")  # fmt: skip
     if not time_limit > 0:
         raise HeadwiseError("--time-limit", "seconds > 0", f"{time_limit:g}")
+    printed = json is not None and str(json) == STANDARD_OUTPUT
+    json = None if printed else json
     for option, path in (("--json", json), ("--junit", junit)):
         if path is not None:
             check_writable(option, path)
@@ -82,13 +85,17 @@ def check(
         "causal_alignment": causal_alignment,
     }  # fmt: skip
     given = {name: value for name, value in changes.items() if value is not None}
-    preset("default" if contract is None else contract).but(**given)  # refuse before anything runs
-    report = check_target(target, contract, given, seed, time_limit)
-    Console().print(render_check(report.to_dict()))
+    with as_options("contract", *changes):
+        preset("default" if contract is None else contract).but(**given)  # refuse before anything runs
+        report = check_target(target, contract, given, seed, time_limit)
+    if printed:
+        typer.echo(report.to_json())
+    else:
+        Console().print(render_check(report.to_dict()))
     for option, path, text in (("--json", json, report.to_json), ("--junit", junit, report.to_junit)):
         if path is not None:
             write(option, path, text())
-            typer.echo(f"Written: {path.resolve()}")
+            typer.echo(f"Written: {path.resolve()}", err=printed)
     if not report.passed:
         raise typer.Exit(WRONG)
 
