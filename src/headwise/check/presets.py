@@ -125,6 +125,7 @@ _KNOWN = {
     ("flash_attn", "flash_attn_func"): "flash-attn",
     ("mlx", "scaled_dot_product_attention"): "mlx",
     ("headwise.functional", "attention"): "headwise",
+    ("headwise.torch.functional", "attention"): "headwise",
 }
 
 
