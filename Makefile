@@ -99,7 +99,7 @@ $(VENV)/.large: $(VENV)/.packages
 
 $(VENV)/.dev: $(VENV)/.packages
 	$(PIP) install -q --no-deps $(TESTED)
-	$(PIP) install -q -c constraints.txt pytest hypothesis ruff mypy playwright jax onnx pyarrow gguf
+	$(PIP) install -q -c constraints.txt pytest hypothesis ruff mypy playwright jax onnx pyarrow gguf keras
 	@touch $@
 
 clean:

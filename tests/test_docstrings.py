@@ -5,7 +5,16 @@ import importlib
 
 import pytest
 
-MODULES = ["functional", "planning", "block", "positions", "weights"]
+MODULES = [
+    "functional",
+    "planning",
+    "block",
+    "positions",
+    "weights",
+    "torch.functional",
+    "torch.compat",
+    "check.suite",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -55,7 +55,7 @@ def test_unknown_names_are_attribute_errors():
 def test_public_names():
     assert set(headwise.__all__) == {
         "attention", "multi_head_attention", "AuxRequest", "Aux", "AttentionWeights", "plan",
-        "explain", "cost", "inspect_heads", "inspect_qk",
+        "explain", "cost", "inspect_heads", "inspect_qk", "check_attention", "check_layer",
         "HeadwiseError", "ShapeError", "DtypeError",
         "CapabilityError", "__version__",
     }  # fmt: skip

@@ -23,6 +23,7 @@ CORE = (
     "options",
     "request",
     "positions",
+    "positions_scaling",
     "problem",
     "problem_block",
     "problem_masks",
@@ -84,6 +85,10 @@ def ask(**request):
 
 def asked(query_offset=0, **request):
     return call(return_aux=AuxRequest(**request), query_offset=query_offset)
+
+
+def scaling(kind="linear", factor=2.0, **options):
+    return lambda: positions.RotaryScaling(kind=kind, factor=factor, **options)
 
 
 WIDE = zeros(512, 512)
@@ -203,6 +208,14 @@ CASES = {
     "rotary positions": lambda: positions.rotary(X, [1, 2, 3]),
     "rotary table": lambda: positions.rotary(X, table=(zeros(4, 3), zeros(4, 3))),
     "positions and table": lambda: positions.rotary(X, [1], table=(zeros(4, 4), zeros(4, 4))),
+    "no scaling": lambda: positions.rotary(X, scaling="yarn"),
+    "scaling kind": scaling(kind="dynamic"),
+    "scaling factor": scaling(factor=0.5),
+    "scaling without a length": scaling(kind="llama3"),
+    "scaling bounds": scaling(beta_fast=1.0, beta_slow=32.0),
+    "attention factor": scaling(attention_factor=0.0),
+    "ntk of one pair": lambda: scaling(kind="ntk")().frequencies(2, 10.0),
+    "yarn without a base": lambda: scaling(kind="yarn", original_length=64)().frequencies(8, 1.0),
     "no slopes": lambda: positions.alibi_slopes(0),
     "too few buckets": lambda: positions.t5_buckets(2, 2, num_buckets=3),
     # the block

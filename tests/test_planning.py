@@ -87,6 +87,13 @@ def test_printed_plan_names_the_mask(mask, words):
     assert words in str(plan(X, X, X, mask))
 
 
+def test_printed_plan_names_what_is_asked_for():
+    request = AuxRequest(entropy=True, top_k=4, offsets=(-1, 0), segments=[0] * 50)
+    text = str(plan(X, X, X, return_aux=request))
+    assert "returns  entropy, top_k 4, offsets 2, segments, beside the output" in text.splitlines()
+    assert "returns" not in str(plan(X, X, X))
+
+
 def test_printed_plan_names_every_option():
     text = str(
         plan(

@@ -12,6 +12,7 @@ from headwise.request import AuxRequest
 from headwise.statistics import Aux
 
 if TYPE_CHECKING:
+    from headwise.check import check_attention, check_layer
     from headwise.costs import cost
     from headwise.inspect import inspect_heads, inspect_qk
     from headwise.trace import explain
@@ -27,6 +28,8 @@ __all__ = [
     "ShapeError",
     "__version__",
     "attention",
+    "check_attention",
+    "check_layer",
     "cost",
     "explain",
     "inspect_heads",
@@ -38,6 +41,8 @@ __all__ = [
 # Names that need more than NumPy, or that few calls need, arrive when they are first used.
 _LAZY = {
     "AttentionWeights": "headwise.weights",
+    "check_attention": "headwise.check",
+    "check_layer": "headwise.check",
     "cost": "headwise.costs",
     "explain": "headwise.trace",
     "inspect_heads": "headwise.inspect",

@@ -146,8 +146,8 @@ def _view_of_torch(name: str, tensor: Any, torch: Any) -> NDArray[Any]:
         raise DtypeError(name, "an array in the CPU's memory", received, f"{name}.cpu()")
     if tensor.requires_grad:
         if torch.is_grad_enabled():
-            expected = "a tensor that records no gradient (gradients are not yet served)"
-            hint = f"call under torch.no_grad(), or pass {name}.detach()"
+            expected = "a tensor that records no gradient"
+            hint = f"headwise.torch.attention records gradients; {name}.detach() records none"
             raise CapabilityError(name, expected, "requires_grad=True while gradients are recorded", hint)
         tensor = tensor.detach()
     try:

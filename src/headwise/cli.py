@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from headwise import __version__, cli_cost, cli_explain, cli_learn, cli_report
+from headwise import __version__, cli_check, cli_cost, cli_explain, cli_learn, cli_report
 from headwise.cli_files import write
 from headwise.errors import HeadwiseError
 
@@ -33,9 +33,10 @@ Three commands to try:
   headwise inspect minilm "A text of your own."   your text; or --text-file notes.txt
   headwise inspect ./folder --json report.json    your own Hugging Face model, as data
 
-Also: headwise show (a saved report once more), headwise explain (every step of a small forward
-pass), headwise cost (what attention costs), headwise learn (a book of lessons with live numbers)
-and headwise drill (exercises, graded).
+Also: headwise show (a saved report once more), headwise check (is this attention right, and which
+mistake does it make?), headwise explain (every step of a small forward pass), headwise cost (what
+attention costs), headwise learn (a book of lessons with live numbers) and headwise drill
+(exercises, graded).
 headwise inspect --help lists every option. In Python: headwise.inspect_heads(model, inputs).
 """
 
@@ -260,6 +261,7 @@ def _keep_frameworks_quiet() -> None:
 app.command()(calm(cli_report.show))
 app.command()(calm(cli_explain.explain))
 app.command()(calm(cli_cost.cost))
+app.command()(calm(cli_check.check))
 app.command()(calm(cli_learn.learn))
 app.command()(calm(cli_learn.drill))
 

@@ -116,6 +116,7 @@ class Plan(NamedTuple):
         queries, keys = self.tile
         rows = [
             ("problem", f"{batch}{heads}, {p.n_q} queries x {p.n_k} keys, {width}, {p.query.dtype}{kind}"),
+            *([("returns", f"{p.request.words()}, beside the output")] if p.request.words() else ()),
             ("runs on", f"{self.implementation}, {self.isa}, {_counted(self.num_threads, 'thread')}"),
             ("tiles", f"{queries} queries x {keys} keys, {self.lanes} numbers per instruction"),
             ("passes", ", ".join(self.passes)),

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from headwise.arrays import integers, take
 from headwise.errors import HeadwiseError, ShapeError
-from headwise.options import is_number, is_whole, shown
+from headwise.options import is_whole, shown
+from headwise.positions_scaling import RotaryScaling, rotary_frequencies
 
 Float64 = NDArray[np.float64]
 
@@ -40,7 +41,7 @@ def sinusoidal(positions: Any, width: int, *, base: float = 10000.0, dtype: Any 
     """
     _whole("width", width)
     at = _positions(positions)
-    angles = at[..., None] * _frequencies(width, base)
+    angles = at[..., None] * rotary_frequencies(width, base, None)[0]
     result = np.empty((*at.shape, width), dtype)
     result[..., 0::2] = np.sin(angles)
     result[..., 1::2] = np.cos(angles[..., : width // 2])
@@ -48,7 +49,12 @@ def sinusoidal(positions: Any, width: int, *, base: float = 10000.0, dtype: Any 
 
 
 def rotary_table(
-    positions: Any, width: int, *, base: float = 10000.0, dtype: Any = np.float64
+    positions: Any,
+    width: int,
+    *,
+    base: float = 10000.0,
+    scaling: RotaryScaling | None = None,
+    dtype: Any = np.float64,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Cosines and sines of the rotary angles, each ``(..., n, width / 2)``.
 
@@ -60,16 +66,19 @@ def rotary_table(
         positions: whole numbers ``(..., n)``, or their number n for 0, 1, ..., n - 1.
         width: number of features that turn; even.
         base: of the wavelengths.
+        scaling: for texts longer than those that a model was trained on; it changes the angles, and "yarn"
+            multiplies cosines and sines.
         dtype: of the result; angles are float64 whatever it is.
 
     Raises:
-        HeadwiseError: ``width`` is not even and positive, ``base`` not positive.
+        HeadwiseError: ``width`` is not even and positive, ``base`` not positive, ``scaling`` no scaling.
     """
     _whole("width", width)
     if width % 2:
         raise HeadwiseError("width", "an even number", str(width), "features turn in pairs")
-    angles = _positions(positions)[..., None] * _frequencies(width, base)
-    return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+    frequencies, magnitude = rotary_frequencies(width, base, scaling)
+    angles = _positions(positions)[..., None] * frequencies
+    return (magnitude * np.cos(angles)).astype(dtype), (magnitude * np.sin(angles)).astype(dtype)
 
 
 def rotary(
@@ -79,6 +88,7 @@ def rotary(
     base: float = 10000.0,
     interleaved: bool = False,
     width: int | None = None,
+    scaling: RotaryScaling | None = None,
     table: tuple[Any, Any] | None = None,
 ) -> Any:
     """Rotary position embedding of ``(..., n, d)``: pairs of features turn by an angle that grows with the
@@ -97,7 +107,9 @@ def rotary(
         base: of the wavelengths.
         interleaved: which features are a pair.
         width: only the first ``width`` features turn (even); None means all.
-        table: (cosines, sines) in place of positions and base, each broadcasting to ``(..., n, width / 2)``.
+        scaling: as for :func:`rotary_table`.
+        table: (cosines, sines) in place of positions, base and scaling, each broadcasting to
+            ``(..., n, width / 2)``.
 
     Returns:
         An array of the kind, shape and dtype of ``x``.
@@ -120,13 +132,12 @@ def rotary(
         raise HeadwiseError("width", f"an even number between 2 and {d}, the width of x", str(turned), hint)
     if table is None:
         at = np.arange(view.shape[-2]) if positions is None else integers("positions", positions)
-        cosines, sines = rotary_table(at, turned, base=base)
+        cosines, sines = rotary_table(at, turned, base=base, scaling=scaling)
         name, received = "positions", at.shape
     else:
-        if positions is not None:
-            raise HeadwiseError(
-                "table", "positions or table, not both", "both", "a table has its positions in it"
-            )
+        if positions is not None or scaling is not None:
+            expected = "positions and scaling, or table, not both"
+            raise HeadwiseError("table", expected, "both", "a table has positions and scaling in it")
         (cosines, sines), _ = take({"cosines": table[0], "sines": table[1]})
         name, received = "table", cosines.shape
     try:
@@ -219,12 +230,6 @@ def t5_buckets(
     far = np.minimum(exact + grown.astype(np.int64), side - 1)
     bucket = np.where(distance < exact, distance, far)
     return bucket + side * (relative > 0) if bidirectional else bucket
-
-
-def _frequencies(width: int, base: float) -> Float64:
-    if not is_number(base) or not 0 < base < math.inf:
-        raise HeadwiseError("base", "a finite number > 0", shown(base), "the usual base is 10000")
-    return np.power(float(base), -np.arange(0, width, 2) / width)
 
 
 def _positions(positions: Any) -> NDArray[np.int64]:

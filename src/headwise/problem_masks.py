@@ -58,6 +58,11 @@ def _mask_hint(name: str, shape: Shape, full: Shape) -> str:
         return f"for one grid per batch entry, {name}[:, None]"
     if n_q != n_k and shape[-2:] == (n_k, n_q):
         return "rows are queries and columns are keys: swap the last two axes"
+    names = [*(f"leading axis {i}" for i in range(len(batch))), "H", "n_q", "n_k"]
+    pairs = zip(shape[::-1], full[::-1], names[::-1], strict=False)
+    wrong = [(name, has, wants) for has, wants, name in pairs if has not in (1, wants)]
+    if len(shape) <= len(full) and len(wrong) == 1:
+        return "the axis of {} has {} entries where {} or 1 fit".format(*wrong[0])
     return f"shape ({n_q}, {n_k}) serves every head and batch entry"
 
 

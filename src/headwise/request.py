@@ -85,6 +85,14 @@ class AuxRequest:
         """Number of classes in ``segments``: the largest one + 1."""
         return int(self.segments.max()) + 1 if self.segments is not None and self.segments.size else 0
 
+    def words(self) -> str:
+        """What is asked for, in one line: "entropy, top_k 4"."""
+        numbers = {name: getattr(self, name) for name in COUNTS} | {"offsets": len(self.offsets)}
+        arrays = {name: getattr(self, name) is not None for name in ("matches", "segments")}
+        asked = [name for name in FLAGS if getattr(self, name)]
+        asked += [f"{name} {number}" for name, number in numbers.items() if number]
+        return ", ".join([*asked, *(name for name, given in arrays.items() if given)])
+
     def needs_positions(self) -> str | None:
         """Name of a requested statistic that needs to know where the queries stand, or None."""
         if self.distance:

@@ -1,0 +1,72 @@
+"""The chain of steps with nothing exchanged is the specification; every mistake changes what it should."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwise.check import cases, layers, turning
+from headwise.check.explain import explain
+from headwise.check.faults import FAULTS
+from headwise.check.layer_mistakes import MISTAKES
+from headwise.check.making import MAKERS, maker
+from headwise.check.presets import PRESETS
+from headwise.check.steps import RIGHT, attend
+from headwise.positions import rotary
+
+
+@given(seed=st.integers(0, 10**6), name=st.sampled_from(sorted(MAKERS)), again=st.sampled_from([0, 2]))
+def test_the_right_chain_is_the_specification(seed, name, again):
+    contract = PRESETS["default"].but(features={"causal", "rope", "cache"})
+    case = maker(name, contract)(np.random.default_rng(seed), again)
+    output, weights = cases.expected(case)
+    assert (np.abs(attend(case) - output) <= cases.allowed(case, weights, 2.0**-52)).all()
+    assert weights.sum(-1).min() > 0.999  # no row is left empty
+
+
+@given(seed=st.integers(0, 10**6), causal=st.booleans(), heads=st.sampled_from([1, 3]))
+def test_the_right_layer_is_the_specification(seed, causal, heads):
+    case = layers.random_layer(np.random.default_rng(seed), heads=heads)
+    case = replace(case, options={"is_causal": causal})
+    output, lost = layers.expected_layer(case)
+    assert (np.abs(layers.build(case, None) - output) <= lost * 2.0**-52).all()
+
+
+def test_turning_is_that_of_the_package():
+    x = np.random.default_rng(0).standard_normal((2, 3, 7, 8))
+    angle = turning.angles(np.arange(7), 8, 100.0)
+    np.testing.assert_allclose(turning.halves(x, angle), rotary(x, base=100.0), atol=1e-14)
+    np.testing.assert_allclose(
+        turning.interleaved(x, angle), rotary(x, base=100.0, interleaved=True), atol=1e-14
+    )
+
+
+def test_mistakes_have_names_of_their_own():
+    keys = [fault.key for fault in FAULTS]
+    assert len(keys) == len(set(keys)) > 150
+    assert len({mistake.key for mistake in MISTAKES}) == len(MISTAKES)
+    for fault in (*FAULTS, *MISTAKES):
+        assert fault.what[0].islower() or fault.what.startswith("W_") or fault.what[0].isdigit()
+        assert fault.what != fault.repair != ""
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.key)
+def test_every_mistake_changes_some_case(fault):
+    """Those whose numbers never change here show in special cases only, and are named so."""
+    contract = PRESETS["default"].but(features={"causal", "rope", "cache"})
+    differs = False
+    for name in MAKERS:
+        case = maker(name, contract)(np.random.default_rng(3), 0)
+        if not fault.needs <= case.has():
+            continue
+        try:
+            with np.errstate(all="ignore"):
+                wrong = attend(case, RIGHT.exchange(fault.changes))
+        except (ValueError, IndexError):
+            continue
+        right = attend(case)
+        differs |= wrong.shape != right.shape or bool(np.abs(wrong - right).max() > 1e-2)
+    assert differs == (fault.key != "fill -1e9")
+    assert fault.key in explain(fault.key)

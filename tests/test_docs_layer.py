@@ -1,0 +1,91 @@
+"""docs/layer.md: every name in its tables exists, every feature has a place, and its example runs."""
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+PAGE = (Path(__file__).parents[1] / "docs" / "layer.md").read_text(encoding="utf-8")
+PLACES = ("headwise.torch", "headwise")
+NAME = re.compile(r"`([A-Za-z_.]+)(?:\(([a-z_, ]+)\))?`")
+
+# The rows of the feature tables that the layer was planned by, in the words that the page has to hold.
+FEATURES = """
+projections of queries | self- and cross-attention | values of another width | come in with another width
+output of another width | grouped and multi-query | causal, both alignments | True = attend | True = ignore
+floating bias | key padding | lengths per entry | packed sequences | sliding window | ALiBi | rotary positions
+relative bias | soft cap | attention sinks | norms of queries and keys | growing cache | static cache
+paged cache | dropout of weights | weights per head | log-sum-exp | statistics of rows | rows without keys
+deterministic | float64 | without a batch axis | weights of `nn.MultiheadAttention` | head mask
+pruning heads
+one bias switch | queries, keys, values and outputs per head | messages | CPU | NumPy | torch.compile
+parallel heads | initialisation | hooks | gates | score_mod | raw, capped
+"""
+
+
+def table(title):
+    """Rows of the table under a heading, as cells."""
+    section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in rows[1:]]
+
+
+SERVED = table("What other layers do, and where it is here")
+NOT_SERVED = table("What it does not do")
+
+
+def resolve(dotted):
+    for place in PLACES:
+        found = import_module(place)
+        try:
+            for part in dotted.split("."):
+                found = (
+                    getattr(found, part)
+                    if hasattr(found, part)
+                    else import_module(f"{found.__name__}.{part}")
+                )
+        except (ImportError, AttributeError):
+            continue
+        return found
+    raise AssertionError(f"{dotted} does not exist")
+
+
+@pytest.mark.parametrize("row", SERVED, ids=lambda row: row[0])
+def test_what_is_served_exists(row):
+    assert len(row) == 3 and all(row)
+    named = NAME.findall(row[2])
+    assert named
+    for dotted, arguments in named:
+        if dotted == "q_proj":
+            continue
+        found = resolve(dotted)
+        parameters = inspect.signature(found).parameters
+        for argument in filter(None, arguments.split(", ")):
+            assert argument in parameters, f"{dotted} has no argument {argument}"
+
+
+def test_every_feature_has_a_place():
+    cells = [row[0] for row in SERVED + NOT_SERVED]
+    for feature in filter(None, (part.strip() for part in re.split(r"[|\n]", FEATURES))):
+        assert any(feature in cell for cell in cells), feature
+
+
+def test_what_is_not_served_has_a_reason():
+    for row in NOT_SERVED:
+        assert len(row) == 3 and len(row[2]) > 15, row
+
+
+def test_this_test_can_fail():
+    with pytest.raises(AssertionError, match="does not exist"):
+        resolve("MultiHeadAttention.no_such_method")
+
+
+def test_the_example_runs():
+    code = PAGE.split("```python\n")[1].split("```")[0]
+    told = {}
+    exec(code, told)
+    assert told["y"].shape == (4, 100, 512)
+    torch.testing.assert_close(told["layer"](told["x"]).shape, torch.Size([4, 100, 512]))
