@@ -186,12 +186,12 @@ def test_packed_sequences():
     layer, parts = layer_of(options), [normal(n, 12, seed=n) for n in (3, 1, 4)]
     ids = torch.repeat_interleave(torch.arange(3), torch.tensor([3, 1, 4]))
     compare(layer(torch.cat(parts), segment_ids=ids), torch.cat([layer(part) for part in parts]))
-    # The same beside padding and a mask.
-    padded, keep = torch.cat([*parts, normal(2, 12)]), torch.arange(10) < 8
-    ids = torch.cat([ids, torch.tensor([2, 0])])
+    # The same beside padding, which comes first and has ids of real sequences, and a mask.
+    padded, keep = torch.cat([normal(2, 12), *parts]), torch.arange(10) >= 2
+    ids = torch.cat([torch.tensor([2, 0]), ids])
     mask = torch.ones(10, 10, dtype=torch.bool)
     found = layer(padded, segment_ids=ids, key_mask=keep, attn_mask=mask)
-    compare(found[:8], torch.cat([layer(part) for part in parts]))
+    compare(found[2:], torch.cat([layer(part) for part in parts]))
 
 
 def test_rotary_positions_of_ones_own():
