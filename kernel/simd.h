@@ -67,6 +67,26 @@ inline bool any(I mask) {
 #endif
 }
 
+// One bit for each lane of a comparison's result.
+template <class T>
+inline uint32_t bits(IntVec<T> mask) {
+    uint32_t found = 0;
+#if defined(__AVX__) && HEADWISE_VECTOR_BYTES >= 32
+    using Floats [[gnu::vector_size(32)]] = float;
+    using Doubles [[gnu::vector_size(32)]] = double;
+    constexpr int half = 32 / sizeof(T);
+    for (int i = 0; i < HEADWISE_VECTOR_BYTES / 32; ++i) {
+        Floats part;
+        std::memcpy(&part, reinterpret_cast<const char*>(&mask) + 32 * i, 32);
+        found |= uint32_t(sizeof(T) == 4 ? __builtin_ia32_movmskps256(part) : __builtin_ia32_movmskpd256((Doubles)part))
+                 << (half * i);
+    }
+#else
+    for (int i = 0; i < lanes<T>; ++i) found |= uint32_t(mask[i] != 0) << i;
+#endif
+    return found;
+}
+
 template <class T>
 inline T sum(Vec<T> v) {
     T total = 0;

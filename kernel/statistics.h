@@ -72,12 +72,11 @@ void watch_scores(const Problem& p, int64_t b, Group<T>& g, int64_t key, int64_t
                 IntVec<T> better{};
                 for (int64_t j = first; j < stop; ++j) better |= s[j * N + n] > g.top_k_least[n];
                 if (!any(better)) continue;
-                for (int64_t j = first; j < stop; ++j) {
-                    if (!any(s[j * N + n] > g.top_k_least[n])) continue;
-                    for (int i = 0; i < lanes<T>; ++i)
-                        if (s[j * N + n][i] > g.top_k_least[n][i])
-                            insert_top_k(g, want.top_k, n * lanes<T> + i, s[j * N + n][i], int32_t(key + j));
-                }
+                for (int64_t j = first; j < stop; ++j)
+                    for (uint32_t rows = bits<T>(s[j * N + n] > g.top_k_least[n]); rows; rows &= rows - 1) {
+                        const int i = __builtin_ctz(rows);
+                        insert_top_k(g, want.top_k, n * lanes<T> + i, s[j * N + n][i], int32_t(key + j));
+                    }
             }
     if (want.duplicate_count || want.induction_count)
         for (int64_t j = 0; j < keys; ++j) {
@@ -90,9 +89,9 @@ void watch_scores(const Problem& p, int64_t b, Group<T>& g, int64_t key, int64_t
         }
 }
 
-// Adds sum e |position - key|. For a row far from these keys all gaps have one sign, and |position - first key| -+ j costs
-// one multiply-add a key; near the diagonal, where that difference would cancel, every gap is taken on its own. Each row
-// decides for itself, so its bits do not depend on the rows beside it.
+// Adds sum e |position - key|. Where all gaps of a row have one sign, |position - first key| -+ j costs one multiply-add a
+// key; left of the diagonal only at some distance from it, since there the two terms cancel. Each row decides for itself,
+// so its bits do not depend on the rows beside it.
 template <class T, int N>
 void add_distance(const Group<T>& g, int64_t key, int64_t keys, const Vec<T>* e, const Vec<T>* sums,
                   Vec<T>* distance) {
@@ -101,8 +100,8 @@ void add_distance(const Group<T>& g, int64_t key, int64_t keys, const Vec<T>* e,
     bool some_far = false, some_near = false;
     for (int n = 0; n < N; ++n) {
         steps[n] = near[n] = Vec<T>{};
-        left[n] = g.place[n] >= T(key + 2 * key_block);
-        far[n] = left[n] | (g.place[n] <= T(key - key_block));
+        left[n] = g.place[n] >= T(key + key_block + key_block / 4);
+        far[n] = left[n] | (g.place[n] <= T(key));
         some_far |= any(far[n]);
         some_near |= any(~far[n]);
     }
@@ -127,7 +126,8 @@ inline int64_t distance_bucket(int64_t gap, int64_t buckets) {
     return gap == 0 ? 0 : least(64 - __builtin_clzll(uint64_t(gap)), buckets - 1);
 }
 
-// Adds the mass of each bucket of distances. A tile far from the diagonal lies in one or two of them.
+// Adds the mass of each bucket of distances. The rows of a group stand side by side, so a bucket is a run of keys that
+// shifts by one from row to row: only the ends of the run are asked row by row.
 template <class T, int N>
 void add_buckets(const Group<T>& g, int64_t nearest, int64_t key, int64_t keys, int64_t buckets, const Vec<T>* e,
                  const Vec<T>* sums, Vec<T>* mass) {
@@ -135,20 +135,33 @@ void add_buckets(const Group<T>& g, int64_t nearest, int64_t key, int64_t keys, 
     const int64_t least_gap = last < nearest ? nearest - last : key > farthest ? key - farthest : 0;
     const int64_t most_gap = most(farthest - key, last - nearest);
     const int64_t low = distance_bucket(least_gap, buckets), high = distance_bucket(most(most_gap, 0), buckets);
+    if (low == high) {
+        for (int n = 0; n < N; ++n) mass[low * N + n] += sums[n];
+        return;
+    }
     for (int64_t bucket = low; bucket <= high; ++bucket) {
-        const T floor = bucket == 0 ? T(0) : T(int64_t(1) << (bucket - 1));
-        const T ceiling = bucket == 0 ? T(1) : bucket == buckets - 1 ? -minus_infinity<T> : floor * 2;
-        for (int n = 0; n < N; ++n) {
-            Vec<T> total{};
-            if (low == high)
-                total = sums[n];
-            else
-                for (int64_t k = 0; k < keys; ++k) {
-                    const Vec<T> gap = g.place[n] - T(key + k), size = gap < 0 ? -gap : gap;
-                    total += (size >= floor) & (size < ceiling) ? e[k * N + n] : Vec<T>{};
+        const int64_t floor = bucket == 0 ? 0 : int64_t(1) << (bucket - 1);
+        const int64_t ceiling = bucket == 0 ? 1 : bucket == buckets - 1 ? most_gap + 1 : 2 * floor;
+        Vec<T> total[N] = {};
+        // Keys [from, until) lie in the bucket for some row, those in [inner, outer) for every row.
+        const auto add = [&](int64_t from, int64_t inner, int64_t outer, int64_t until) {
+            from = most(from, key), until = least(until, key + keys);
+            for (int64_t k = from; k < until; ++k)
+                for (int n = 0; n < N; ++n) {
+                    const Vec<T> x = e[(k - key) * N + n];
+                    const Vec<T> gap = g.place[n] - T(k), size = gap < 0 ? -gap : gap;
+                    const bool all = k >= inner && k < outer;
+                    total[n] += all ? x : (size >= T(floor)) & (size < T(ceiling)) ? x : Vec<T>{};
                 }
-            mass[bucket * N + n] += total;
+        };
+        if (bucket == 0)
+            add(nearest, farthest, nearest + 1, farthest + 1);
+        else {
+            const int64_t before = farthest - floor + 1;  // behind the last key on the left side
+            add(nearest - ceiling + 1, farthest - ceiling + 1, nearest - floor + 1, before);
+            add(most(nearest + floor, before), farthest + floor, nearest + ceiling, farthest + ceiling);
         }
+        for (int n = 0; n < N; ++n) mass[bucket * N + n] += total[n];
     }
 }
 
