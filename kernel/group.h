@@ -46,6 +46,7 @@ struct Group {
     Range any{0, 0};    // keys outside are hidden from every row, by position, length or a mask that all rows share
     Range every{0, 0};  // keys inside are hidden from no row, by position or length
     int32_t low_segment = 0, high_segment = 0;
+    uint64_t token_bits[16] = {};  // which tokens the queries may hold, by their last 10 bits: most keys match none
     Vec<T>* query;      // d_k x N, scaled
     Vec<T>* out;        // d_v x N, sum of e^{s-m} v
     Vec<T>* top;        // N, running maximum m
@@ -71,6 +72,8 @@ struct Group {
     Vec<T>* pooled_ref;    // key blocks x N
     Vec<T>* strip;         // n_k x N, e^{s-ref} of every key so far (strip mode only)
     Vec<T>* strip_ref;     // steps x N, the maximum in force at each step
+
+    bool may_hold(int32_t token) const { return token_bits[(token >> 6) & 15] >> (token & 63) & 1; }
 
     void carve(Carver& c, const Problem& p, int n) {
         const Statistics& s = p.statistics;
@@ -156,6 +159,7 @@ void load(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t used, G
     g.used = used;
     g.any = {p.n_k, 0};
     g.every = {0, p.n_k};
+    std::memset(g.token_bits, 0, sizeof g.token_bits);
     for (int64_t lane = 0; lane < L; ++lane) {  // the lanes behind the last query repeat it
         const int64_t i = first + least(lane, used - 1), at = p.position(b, i), n = lane / lanes<T>, k = lane % lanes<T>;
         const Range r = p.range(b, i);
@@ -165,7 +169,11 @@ void load(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t used, G
         g.until[n][k] = I(r.until);
         if (r.from < r.until) g.any = {least(g.any.from, r.from), most(g.any.until, r.until)};
         g.every = {most(g.every.from, r.from), least(g.every.until, r.until)};
-        if (p.statistics.query_tokens) g.tokens[n][k] = p.statistics.query_tokens[b * p.n_q + i];
+        if (p.statistics.query_tokens) {
+            const int32_t token = p.statistics.query_tokens[b * p.n_q + i];
+            g.tokens[n][k] = token;
+            g.token_bits[(token >> 6) & 15] |= uint64_t(1) << (token & 63);
+        }
         if (p.query_segments) {
             const int32_t segment = p.query_segments[b * p.n_q + i];
             g.segment[n][k] = segment;

@@ -42,6 +42,11 @@ inline IntVec<T> is_induction(const Tokens<T>& t, IntVec<T> token, IntVec<T> pos
     return (token == t.before) & (causal ? position >= t.at : position != t.at - 1);
 }
 template <class T>
+inline bool may_match(const Problem& p, int64_t b, const Group<T>& g, int64_t key) {
+    const int32_t* t = p.statistics.key_tokens + b * p.n_k;
+    return g.may_hold(t[key]) || (key > 0 && g.may_hold(t[key - 1]));
+}
+template <class T>
 inline Tokens<T> tokens_at(const Problem& p, int64_t b, int64_t key) {
     using I = typename Lane<T>::Int;
     const int32_t* t = p.statistics.key_tokens + b * p.n_k;
@@ -80,6 +85,7 @@ void watch_scores(const Problem& p, int64_t b, Group<T>& g, int64_t key, int64_t
             }
     if (want.duplicate_count || want.induction_count)
         for (int64_t j = 0; j < keys; ++j) {
+            if (!may_match(p, b, g, key + j)) continue;
             const Tokens<T> t = tokens_at<T>(p, b, key + j);
             for (int n = 0; n < N; ++n) {
                 const IntVec<T> visible = s[j * N + n] > splat(minus_infinity<T>);
@@ -180,6 +186,7 @@ void watch_weights(const Problem& p, const Slots& slot, int64_t b, Group<T>& g, 
         add_buckets<T, N>(g, nearest, key, keys, want.n_buckets, e, sums, g.linear + slot.buckets * N);
     if (slot.duplicate >= 0 || slot.induction >= 0)
         for (int64_t j = 0; j < keys; ++j) {
+            if (!may_match(p, b, g, key + j)) continue;
             const Tokens<T> t = tokens_at<T>(p, b, key + j);
             for (int n = 0; n < N; ++n) {
                 const Vec<T> w = e[j * N + n];
