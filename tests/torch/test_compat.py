@@ -346,6 +346,21 @@ def test_in_torchs_own_transformer(norm_first):
     assert len(calls) == 6
 
 
+@pytest.mark.parametrize("options", [{}, {"kdim": 6, "add_bias_kv": True}])
+def test_parameters_can_be_reset(options):
+    both = []
+    for kind in (MultiheadAttention, nn.MultiheadAttention):
+        layer = kind(8, 2, **options)
+        torch.manual_seed(1)
+        layer._reset_parameters()  # what training code that initialises a model calls
+        both.append({name: held for name, held in layer.state_dict().items() if name != "out_proj.weight"})
+    torch.testing.assert_close(*both, atol=0, rtol=0)
+    encoder = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
+    replace_attention(encoder)
+    encoder.self_attn._reset_parameters()
+    assert not encoder.self_attn._qkv_same_embed_dim  # or torch's encoder goes past the layer
+
+
 def test_state_dicts_load_both_ways():
     for options in ({}, {"kdim": 5, "vdim": 3}, {"bias": False}, {"add_bias_kv": True}):
         theirs, ours = pair(8, 2, **options)
@@ -425,6 +440,9 @@ def test_layers_without_data_are_replaced_unmeasured():
     report = replace_attention(model)
     assert report.replaced[0].difference is None
     assert "not measured" in str(report)
+    x, mask = torch.zeros(4, 2, 8, device="meta"), torch.zeros(4, 4, device="meta")
+    output, weights = model[0](x, x, x, attn_mask=mask)
+    assert (output.shape, weights.shape) == ((4, 2, 8), (2, 4, 4))
 
 
 X = torch.randn(2, 5, 8)

@@ -76,6 +76,18 @@ def test_made_on_meta_and_filled_later():
     assert 0.8 * bound < layer.q_proj.weight.abs().max() <= bound
 
 
+def test_called_on_meta_says_shapes_without_numbers():
+    layer = MultiHeadAttention(**FULL, dropout=0.1, device="meta")
+    x = torch.zeros(2, 5, 12, device="meta", requires_grad=True)
+    keep = torch.ones(2, 5, dtype=torch.bool, device="meta")
+    output, aux = layer(x, key_mask=keep, return_aux=AuxRequest(entropy=True, top_k=2))
+    output.sum().backward()
+    assert output.is_meta and output.shape == x.shape == x.grad.shape
+    assert (aux.entropy.shape, aux.top_k_index.shape) == ((2, 6, 5), (2, 6, 5, 2))
+    query = torch.zeros(4, 5, 8, device="meta")
+    assert attention(query, query, query, torch.zeros(5, 5, device="meta")).shape == (4, 5, 8)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision(dtype):
     layer, x = layer_of(FULL | {"rel_bias": None}).to(dtype), normal(2, 9, 12).to(dtype)
@@ -91,6 +103,18 @@ def test_half_precision(dtype):
     assert pieces.dtype == dtype and (pieces.double() - expected).abs().max() < spacing
     found.sum().backward()
     assert layer.q_proj.weight.grad.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_in_half_precision_are_those_of_the_output(dtype):
+    layer, x = layer_of(FULL).to(dtype), normal(2, 5, 12).to(dtype)
+    heads = layer.heads(x, key_mask=torch.arange(5) < torch.tensor([[5], [3]]))
+    weights = torch.as_tensor(heads.weights()[0])
+    assert weights.dtype == torch.float32
+    values = heads.value[0].detach().float().repeat_interleave(3, 0)
+    torch.testing.assert_close((weights @ values).to(dtype), heads.output[0].detach(), atol=1e-3, rtol=1e-2)
+    exact = copy.deepcopy(layer).float().heads(x.float(), key_mask=torch.arange(5) < torch.tensor([[5], [3]]))
+    torch.testing.assert_close(weights, torch.as_tensor(exact.weights()[0]), atol=0.05, rtol=0)
 
 
 def test_far_positions_in_half_precision():

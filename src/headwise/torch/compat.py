@@ -62,6 +62,12 @@ class MultiheadAttention(nn.MultiheadAttention):
         # torch's encoder layers compute attention from the parameters, past forward(), unless this is False.
         self._qkv_same_embed_dim = False
 
+    def _reset_parameters(self) -> None:
+        """As there; torch's own asks the flag above which of the parameters exist."""
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
+        self._keep_fast_path_away()
+
     def forward(
         self,
         query: Tensor,
@@ -236,7 +242,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         if mask.dtype != torch.bool and not mask.is_floating_point():
             received = str(mask.dtype).removeprefix("torch.")
             raise DtypeError(name, expected, received, f"{name} != 0, if 1 hides a key")
-        if mask.is_floating_point() and not torch.compiler.is_compiling() and only_zeros_and_ones(mask):
+        readable = not (mask.is_meta or torch.compiler.is_compiling())
+        if mask.is_floating_point() and readable and only_zeros_and_ones(mask):
             received = "floats with nothing but 0 and 1 in them, which would add 1 and hide no key"
             raise HeadwiseError(name, expected, received, f"{name}.bool(), if 1 hides a key")
 

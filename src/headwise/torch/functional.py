@@ -160,13 +160,13 @@ def attention(
 
 
 def _undisturbed(tensors: tuple[Tensor | None, ...]) -> bool:
-    """Plain tensors, and nobody who traces the call?
+    """Plain tensors that hold numbers, and nobody who traces the call?
 
     Then it need not go through torch's dispatcher, which costs more than a small call itself.
     """
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
-    if any(tensor is not None and type(tensor) not in PLAIN for tensor in tensors):
+    if any(tensor is not None and (type(tensor) not in PLAIN or tensor.is_meta) for tensor in tensors):
         return False
     # Not a public name of torch; where it is missing, the dispatcher is asked.
     return _dispatch_modes is not None and not _dispatch_modes()
