@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headwise.statistics import Aux
+from headwise.torch.call import HALF
 from headwise.weights import AttentionWeights
 
 
@@ -34,8 +35,10 @@ class Heads:
     def weights(self) -> AttentionWeights:
         """The attention weights of all heads, lazily: only what is indexed is computed.
 
+        Half precision is read as float32, which holds its numbers exactly, as ``attention`` reads it.
+
         Raises:
-            DtypeError, CapabilityError: not float32 or float64, or not in the CPU's memory.
+            CapabilityError: not in the CPU's memory.
 
         >>> from headwise.torch import MultiHeadAttention
         >>> layer = MultiHeadAttention(8, 2, is_causal=True)
@@ -43,8 +46,8 @@ class Heads:
         tensor([0.2500, 0.2500, 0.2500, 0.2500])
         """
         later = ("dropout_p", "rng", "head_mask", "implementation", "return_aux")
-        options = {name: _detached(option) for name, option in self.options.items() if name not in later}
-        return AttentionWeights(self.query.detach(), self.key.detach(), **options)
+        options = {name: _read(option) for name, option in self.options.items() if name not in later}
+        return AttentionWeights(_read(self.query), _read(self.key), **options)
 
     def __repr__(self) -> str:
         parts = ("query", "key", "value", "output")
@@ -77,7 +80,9 @@ class KeysValues:
         return f"KeysValues(key {tuple(self.key.shape)}, value {tuple(self.value.shape)}{masked})"
 
 
-def _detached(option: Any) -> Any:
+def _read(option: Any) -> Any:
+    """Tensors without their record, half precision as float32."""
     if isinstance(option, Tensor):
-        return option.detach()
-    return tuple(map(_detached, option)) if isinstance(option, tuple) else option
+        option = option.detach()
+        return option.float() if option.dtype in HALF else option
+    return tuple(map(_read, option)) if isinstance(option, tuple) else option
