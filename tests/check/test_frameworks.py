@@ -73,6 +73,13 @@ def test_keras_attention():
     assert {"values", "mask", "causal", "empty rows"} <= kept
 
 
+def test_our_own_torch_layer():
+    layer = check_layer(headwise.torch.MultiHeadAttention(12, 3))
+    assert layer.passed and not layer.findings, str(layer)
+    function = check_attention(headwise.torch.attention)
+    assert function.passed and not function.findings, str(function)
+
+
 def test_our_own_attention():
     report = check_attention(headwise.attention)
     assert report.passed and not report.findings, str(report)
