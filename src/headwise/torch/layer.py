@@ -176,8 +176,8 @@ class MultiHeadAttention(nn.Module):
                 columns are all tokens so far.
             key_mask: ``(..., n_k)``, True = real token; padding is seen by nobody. Beside a cache it covers
                 the new tokens, padded on the left or on the right.
-            segment_ids: for packed sequences, as for ``attention``: tokens see those of their own id. Beside a
-                cache a pair: the ids of the new tokens, and those of all tokens so far.
+            segment_ids: for packed sequences, as for ``attention``: tokens see those of their own id. Beside
+                a cache a pair: the ids of the new tokens, and those of all tokens so far.
             is_causal: None means what the layer was made with.
             causal_alignment, query_offset: where the queries stand among the keys, as for ``attention``;
                 needed in cross-attention where something uses positions and n_q != n_k.
