@@ -396,6 +396,17 @@ def test_compiled_as_one_graph(need_weights, dropout):
         torch.testing.assert_close(one, other)
 
 
+def test_autocast_as_in_torch():
+    theirs, ours = (layer.float() for layer in pair(8, 2))
+    hidden = torch.zeros(2, 5, dtype=torch.bool)
+    hidden[1, 3:] = True
+    with torch.autocast("cpu", torch.bfloat16):
+        told = {"key_padding_mask": hidden, "attn_mask": torch.ones(5, 5, dtype=torch.bool).triu(1)}
+        for mine, expected in zip(ours(X, X, X, **told), theirs(X, X, X, **told), strict=True):
+            assert mine.dtype == expected.dtype == torch.bfloat16
+            torch.testing.assert_close(mine, expected, atol=0.02, rtol=0.02)
+
+
 def test_dropout_in_training_only_and_as_the_seed_says():
     _, ours = pair(8, 2, dropout=0.5)
     x = torch.randn(2, 9, 8, dtype=torch.float64)
@@ -431,7 +442,8 @@ def test_replacing_shares_parameters_hooks_and_layers():
     x = torch.randn(3, 2, 8)
     model["a"](x, x, x)
     assert seen == [1]
-    assert "left: MultiheadAttention is a kind of its own" in str(report)
+    assert "d left: headwise's already" in str(report)
+    assert "e left: Own, whose forward may do other things" in str(report)
 
 
 def test_layers_without_data_are_replaced_unmeasured():
@@ -448,6 +460,9 @@ def test_layers_without_data_are_replaced_unmeasured():
 X = torch.randn(2, 5, 8)
 MEMORY = torch.randn(2, 7, 8)
 MESSAGES = {
+    "query: expected a torch tensor; received ndarray": (DtypeError, (X.numpy(),) * 3, {}),
+    "key: expected torch.float32, the dtype of the layer; received torch.float64": (
+        DtypeError, (X, X.double(), X), {}),
     "query: expected (B, n, embed_dim), or (n, embed_dim)": (ShapeError, (X[None],) * 3, {}),
     "key: expected 3 axes, as query (2, 5, 8) has": (ShapeError, (X, X[0], X), {}),
     "key: expected a last axis of 8": (ShapeError, (X, X[..., :3], X), {}),
@@ -489,8 +504,10 @@ def test_what_replacing_refuses():
         def forward(self, x):
             return "nothing"
 
+    silent = Silent()
     with pytest.raises(HeadwiseError, match="answers with tensors"):
-        replace_attention(Silent(), torch.randn(2))
+        replace_attention(silent, torch.randn(2))
+    assert type(silent.attention) is nn.MultiheadAttention  # refused before anything was changed
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

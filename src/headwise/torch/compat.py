@@ -14,6 +14,7 @@ from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeErr
 from headwise.request import AuxRequest
 from headwise.torch.call import only_zeros_and_ones
 from headwise.torch.functional import attention
+from headwise.torch.layer_inputs import under_autocast
 from headwise.torch.replace import Replacement, Report, take_over, walk_and_replace
 
 __all__ = ["MultiheadAttention", "Replacement", "Report", "replace_attention"]
@@ -175,11 +176,17 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
         """Is there a batch? Refuses what does not fit together."""
+        weight = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
         for name, x in (("query", query), ("key", key), ("value", value)):
+            if not isinstance(x, Tensor):
+                raise DtypeError(name, "a torch tensor", type(x).__name__, "torch.as_tensor makes one")
             if x.is_nested:
                 expected = "a dense tensor, padded, with key_padding_mask"
                 hint = "encoder.use_nested_tensor = False keeps torch's encoder from making nested tensors"
                 raise CapabilityError(name, expected, "a nested tensor", hint)
+            if x.dtype != weight.dtype and not under_autocast(x):
+                hint = f"layer.to({x.dtype}), or {name}.to({weight.dtype}): nothing is cast in silence"
+                raise DtypeError(name, f"{weight.dtype}, the dtype of the layer", str(x.dtype), hint)
         shapes = {"query": query.shape, "key": key.shape, "value": value.shape}
         if query.ndim not in (2, 3):
             layout = "(B, n, embed_dim)" if self.batch_first else "(n, B, embed_dim)"
@@ -315,4 +322,6 @@ def replace_attention(model: nn.Module, *example: Any, **example_options: Any) -
         expected = "a model that holds attention layers"
         hint = "MultiheadAttention.from_torch(layer) makes the layer that shares its parameters"
         raise HeadwiseError("model", expected, "an attention layer itself", hint)
-    return walk_and_replace(model, MultiheadAttention.from_torch, example, example_options)
+    return walk_and_replace(
+        model, MultiheadAttention, MultiheadAttention.from_torch, example, example_options
+    )

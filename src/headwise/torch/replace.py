@@ -69,14 +69,24 @@ def take_over(layer: nn.Module, module: nn.Module) -> None:
 
 
 def walk_and_replace(
-    model: nn.Module, convert: Convert, example: tuple[Any, ...], example_options: dict[str, Any]
+    model: nn.Module,
+    own: type[nn.Module],
+    convert: Convert,
+    example: tuple[Any, ...],
+    example_options: dict[str, Any],
 ) -> Report:
     measured = bool(example or example_options)
     before = _run(model, example, example_options) if measured else None
+    if measured and not before:  # known before anything is changed
+        hint = "a model that answers with tensors, alone or in a tuple, list or dict, can be measured"
+        raise HeadwiseError("example", "an input on which the model answers with tensors", "none", hint)
     replaced, left, done = [], {}, {}
     for path, parent, name, module in list(_attention_layers(model)):
         if type(module) is not nn.MultiheadAttention:
-            left[path] = f"{type(module).__name__} is a kind of its own"
+            kind = type(module).__name__
+            left[path] = (
+                "headwise's already" if type(module) is own else f"{kind}, whose forward may do other things"
+            )
             continue
         if id(module) not in done:
             done[id(module)] = convert(module)
@@ -168,9 +178,7 @@ def _without_hooks(layer: nn.Module) -> nn.Module:
 
 def _difference(before: list[Tensor] | None, after: list[Tensor] | None) -> float:
     """Largest |difference|, divided by the largest |number|."""
-    if not before or not after:
-        hint = "a model that answers with tensors, alone or in a tuple, list or dict, can be measured"
-        raise HeadwiseError("example", "an input on which the model answers with tensors", "none", hint)
+    assert before is not None and after is not None
     largest = max((float(x.abs().max()) for x in before if x.numel()), default=0.0)
     pairs = [(x, y) for x, y in zip(before, after, strict=True) if x.numel()]
     change = max((float((x - y).abs().max()) for x, y in pairs), default=0.0)
