@@ -83,9 +83,25 @@ def test_this_test_can_fail():
         resolve("MultiHeadAttention.no_such_method")
 
 
-def test_the_example_runs():
-    code = PAGE.split("```python\n")[1].split("```")[0]
+def test_the_examples_run():
     told = {}
-    exec(code, told)
+    for block in PAGE.split("```python\n")[1:]:
+        exec(block.split("```")[0], told)
     assert told["y"].shape == (4, 100, 512)
     torch.testing.assert_close(told["layer"](told["x"]).shape, torch.Size([4, 100, 512]))
+    torch.testing.assert_close(told["steps"], told["whole"], atol=1e-5, rtol=1e-5)
+    ours, theirs, x = told["ours"], told["theirs"], told["x"][:2, :7]
+    hidden, added = torch.arange(7) > torch.tensor([[6], [3]]), torch.randn(7, 7)
+    grids = torch.rand(2, 7, 7).ge(0.7).logical_and(~torch.eye(7, dtype=torch.bool))
+    for here, there in (
+        ({}, {}),
+        ({"key_mask": ~hidden}, {"key_padding_mask": hidden}),
+        ({"attn_mask": ~grids[0]}, {"attn_mask": grids[0]}),
+        ({"attn_mask": ~grids[:, None]}, {"attn_mask": grids.repeat_interleave(8, 0)}),
+        ({"attn_bias": added}, {"attn_mask": added}),
+        ({"is_causal": True}, {"attn_mask": torch.ones(7, 7, dtype=torch.bool).triu(1)}),
+    ):
+        expected, weights = theirs(x, x, x, average_attn_weights=False, **there)
+        torch.testing.assert_close(ours(x, **here), expected, atol=1e-5, rtol=1e-5)
+        found = torch.as_tensor(ours.heads(x, **here).weights()[1])
+        torch.testing.assert_close(found, weights[1].detach(), atol=1e-5, rtol=1e-5)
