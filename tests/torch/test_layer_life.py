@@ -108,12 +108,13 @@ def test_half_precision(dtype):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_weights_in_half_precision_are_those_of_the_output(dtype):
     layer, x = layer_of(FULL).to(dtype), normal(2, 5, 12).to(dtype)
-    heads = layer.heads(x, key_mask=torch.arange(5) < torch.tensor([[5], [3]]))
+    keep = torch.arange(5) < torch.tensor([[5], [3]])
+    heads = layer.heads(x, key_mask=keep)
     weights = torch.as_tensor(heads.weights()[0])
     assert weights.dtype == torch.float32
     values = heads.value[0].detach().float().repeat_interleave(3, 0)
     torch.testing.assert_close((weights @ values).to(dtype), heads.output[0].detach(), atol=1e-3, rtol=1e-2)
-    exact = copy.deepcopy(layer).float().heads(x.float(), key_mask=torch.arange(5) < torch.tensor([[5], [3]]))
+    exact = copy.deepcopy(layer).float().heads(x.float(), key_mask=keep)
     torch.testing.assert_close(weights, torch.as_tensor(exact.weights()[0]), atol=0.05, rtol=0)
 
 
@@ -178,6 +179,18 @@ def test_adapters_train():
     assert all(p.grad.abs().sum() > 0 for p in layer.parameters() if p.requires_grad)
     optimiser.step()
     assert layer(x).square().sum() < before.square().sum()
+
+
+def test_what_stands_for_a_projection_resets_itself():
+    layer = layer_of({"embed_dim": 12, "num_heads": 3})
+    layer.q_proj = LowRank(layer.q_proj)
+    called = []
+    layer.v_proj = LowRank(layer.v_proj)
+    layer.v_proj.reset_parameters = lambda: called.append("v_proj")
+    kept, other = layer.q_proj.base.weight.clone(), layer.k_proj.weight.clone()
+    layer.reset_parameters()
+    assert torch.equal(layer.q_proj.base.weight, kept) and not torch.equal(layer.k_proj.weight, other)
+    assert called == ["v_proj"] and (layer.k_proj.bias == 0).all()
 
 
 class Rounded(nn.Module):

@@ -133,14 +133,21 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Weights uniform, of variance 2 / (width in + width out) (Glorot and Bengio 2010); others 0."""
+        """Weights uniform, of variance 2 / (width in + width out) (Glorot and Bengio 2010); others 0.
+
+        What stands in the place of a projection, such as an adapter, resets itself if it can.
+        """
+        others: list[nn.Module | None] = [self.q_norm, self.k_norm, self.rel_bias]
         for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            if not isinstance(projection, nn.Linear):
+                others.append(projection)
+                continue
             nn.init.xavier_uniform_(projection.weight)
             if projection.bias is not None:
                 nn.init.zeros_(projection.bias)
         if self.sinks is not None:
             nn.init.zeros_(self.sinks)
-        for module in (self.q_norm, self.k_norm, self.rel_bias):
+        for module in others:
             reset = getattr(module, "reset_parameters", None)
             if reset is not None:
                 reset()
