@@ -181,6 +181,18 @@ def test_entries_of_length_zero():
     assert (x.grad[1] == 0).all()
 
 
+def test_a_loss_on_entropy_leaves_empty_rows_out():
+    layer, x = layer_of({"embed_dim": 8, "num_heads": 2, "num_kv_heads": 1}), normal(2, 5, 8)
+    keep, wanted = torch.tensor([[True] * 5, [False] * 5]), AuxRequest(entropy=True)
+    aux = layer(x, key_mask=keep, return_aux=wanted)[1]
+    assert aux.entropy[1].isnan().all()
+    parameters = (layer.q_proj.weight, layer.k_proj.weight)
+    found = torch.autograd.grad(aux.entropy.nanmean(), parameters)
+    expected = torch.autograd.grad(layer(x[0], return_aux=wanted)[1].entropy.mean(), parameters)
+    for mine, theirs in zip(found, expected, strict=True):
+        compare(mine, theirs)
+
+
 def test_packed_sequences():
     options = {"embed_dim": 12, "num_heads": 3, "is_causal": True, "rope": True, "alibi": True}
     layer, parts = layer_of(options), [normal(n, 12, seed=n) for n in (3, 1, 4)]
