@@ -17,6 +17,7 @@ import headwise
 from headwise import HeadwiseError
 from headwise.torch import (
     AlibiPositions,
+    DecoderLayer,
     DynamicCache,
     EncoderLayer,
     LearnedPositions,
@@ -233,6 +234,8 @@ CASES = {
     "norm_first": lambda: EncoderLayer(12, 3, norm_first=1),
     "ff_dim": lambda: EncoderLayer(12, 3, ff_dim=0),
     "block dropout": lambda: EncoderLayer(12, 3, dropout=2.0),
+    "memory mask of numbers": lambda: DecoderLayer(12, 3)(X, MEMORY, memory_mask=torch.ones(2, 7)),
+    "memory mask of queries": lambda: DecoderLayer(12, 3)(X, MEMORY, memory_mask=KEEP),
 }  # fmt: skip
 
 

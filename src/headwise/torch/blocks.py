@@ -9,7 +9,7 @@ from torch.nn import functional
 from headwise.errors import HeadwiseError
 from headwise.options import shown
 from headwise.request import AuxRequest
-from headwise.torch.caches import Cache, positive
+from headwise.torch.caches import Cache, check_key_mask, positive
 from headwise.torch.layer import MultiHeadAttention
 from headwise.torch.layer_heads import KeysValues
 from headwise.torch.layer_sizes import check_probability
@@ -243,6 +243,8 @@ class DecoderLayer(_Block):
             options: other keywords of ``MultiHeadAttention.forward`` for the self-attention.
         """
         said: list[Any] = []
+        if memory_mask is not None and isinstance(memory, Tensor):
+            check_key_mask(memory_mask, tuple(memory.shape[:-1]), "memory_mask")
 
         def own(normed: Tensor) -> Tensor:
             return kept(self.attention(normed, cache=cache, return_aux=return_aux, **options))

@@ -281,7 +281,7 @@ def _over(lead: Shape, number: int | Tensor) -> int | Tensor:
     return number.reshape(lead) if isinstance(number, Tensor) else number
 
 
-def check_key_mask(key_mask: Tensor, shape: Shape) -> None:
+def check_key_mask(key_mask: Tensor, shape: Shape, name: str = "key_mask") -> None:
     """A mask of real tokens: booleans, one per key.
 
     Raises:
@@ -290,12 +290,11 @@ def check_key_mask(key_mask: Tensor, shape: Shape) -> None:
     if not isinstance(key_mask, Tensor) or key_mask.dtype != torch.bool:
         received = str(key_mask.dtype) if isinstance(key_mask, Tensor) else type(key_mask).__name__
         hint = "True = real token: attention_mask.bool(), or ~key_padding_mask of torch"
-        raise DtypeError("key_mask", "a boolean tensor", received, hint)
+        raise DtypeError(name, "a boolean tensor", received, hint)
     if tuple(key_mask.shape) != shape:
         expected = f"shape {shape}, one per key"
-        raise ShapeError(
-            "key_mask", expected, f"shape {tuple(key_mask.shape)}", "masks of pairs go into attn_mask"
-        )
+        hint = "masks of pairs go into attn_mask"
+        raise ShapeError(name, expected, f"shape {tuple(key_mask.shape)}", hint)
 
 
 def positive(name: str, number: Any) -> int:

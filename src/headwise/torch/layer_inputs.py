@@ -31,7 +31,7 @@ def check_input(name: str, x: Any, width: int, projection: nn.Module, lead: Shap
             hint = "kdim= and vdim= are the widths of keys and values that come from elsewhere"
         raise ShapeError(name, f"(..., n, {width})", f"shape {tuple(x.shape)}", hint)
     if lead is not None and tuple(x.shape[:-2]) != lead:
-        hint = f"{name}.expand(...) repeats a tensor along an axis without a copy"
+        hint = f"batch first: (batch, tokens, width); {name}.expand(...) repeats a tensor without a copy"
         raise ShapeError(name, f"leading axes {lead}, as query has", f"shape {tuple(x.shape)}", hint)
     # Quantised and adapted projections judge dtypes themselves; autocast is there to mix them.
     if type(projection) is nn.Linear:
