@@ -1,9 +1,11 @@
 """Training: two hundred steps beside torch's own layers, and memory that does not grow with the square."""
 
+import codecs
 import subprocess
 import sys
 import textwrap
-from pydoc_data.topics import topics
+from contextlib import redirect_stdout
+from io import StringIO
 
 import torch
 from torch import nn
@@ -16,8 +18,10 @@ LENGTH, WIDTH, HEADS, STEPS = 24, 16, 2, 200
 
 
 def text():
-    """Characters of Python's own manual, numbered."""
-    read = topics["for"] + topics["while"] + topics["with"]
+    """Characters of the Zen of Python, which its author put in the public domain (PEP 20), numbered."""
+    with redirect_stdout(StringIO()):
+        import this
+    read = codecs.decode(this.s, "rot13")
     alphabet = sorted(set(read))
     return torch.tensor([alphabet.index(character) for character in read]), len(alphabet)
 
