@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 
-from headwise import AuxRequest, CapabilityError
+from headwise import AuxRequest, CapabilityError, ShapeError
 from headwise.torch import (
     DynamicCache,
     EncoderLayer,
@@ -86,6 +86,8 @@ def test_called_on_meta_says_shapes_without_numbers():
     assert (aux.entropy.shape, aux.top_k_index.shape) == ((2, 6, 5), (2, 6, 5, 2))
     query = torch.zeros(4, 5, 8, device="meta")
     assert attention(query, query, query, torch.zeros(5, 5, device="meta")).shape == (4, 5, 8)
+    with pytest.raises(ShapeError, match="key: expected width d_k = 8"):
+        attention(query, query[..., :6], query)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -192,6 +192,22 @@ class Call:
         if self.attn_bias is not None and self.attn_bias.is_floating_point():
             self._check_float("attn_bias", self.attn_bias, "bias")
 
+    def check_shapes(self) -> None:
+        """Refuse what can be refused where some tensors hold no numbers (device "meta").
+
+        Raises:
+            ShapeError, DtypeError, CapabilityError, HeadwiseError: as :meth:`check` and :meth:`problem`.
+        """
+        self.check()
+        self.on_kernel()
+        later = {name: getattr(self, name) for name in TENSORS[5:]}
+        unread: dict[str, Any] = {name: None for name, x in later.items() if x is not None and x.is_meta}
+        if "query_offsets" in unread:
+            unread["offset"] = 0
+        if "query_ids" in unread or "key_ids" in unread:
+            unread |= {"query_ids": None, "key_ids": None}
+        replace(self, **unread | {"dropout_p": 0.0, "seed": None}).problem()
+
     def _check_float(self, name: str, tensor: Tensor, what: str) -> None:
         if tensor.dtype != self.query.dtype:
             expected = f"{_named(self.query.dtype)} as query has"
@@ -279,6 +295,8 @@ def _host(tensor: Any) -> Any:
 
 
 def only_zeros_and_ones(mask: Tensor) -> bool:
+    if mask.is_meta:
+        return False
     one, zero = mask == 1, mask == 0
     return bool((one | zero).all() & one.any() & zero.any())
 

@@ -249,8 +249,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         if mask.dtype != torch.bool and not mask.is_floating_point():
             received = str(mask.dtype).removeprefix("torch.")
             raise DtypeError(name, expected, received, f"{name} != 0, if 1 hides a key")
-        readable = not (mask.is_meta or torch.compiler.is_compiling())
-        if mask.is_floating_point() and readable and only_zeros_and_ones(mask):
+        if mask.is_floating_point() and not torch.compiler.is_compiling() and only_zeros_and_ones(mask):
             received = "floats with nothing but 0 and 1 in them, which would add 1 and hide no key"
             raise HeadwiseError(name, expected, received, f"{name}.bool(), if 1 hides a key")
 

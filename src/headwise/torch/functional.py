@@ -145,6 +145,8 @@ def attention(
             request = NOTHING if return_aux is None else return_aux
             output, answers = compute(make_call(tensors, values), request)
     else:
+        if not torch.compiler.is_compiling() and any(x is not None and x.is_meta for x in tensors):
+            make_call(tensors, values).check_shapes()
         ids, asked = as_asked(return_aux)
         output, *answers = attend(*tensors, *ids, **values, **asked)
         answers = dict(zip(answer_names(ids, asked), answers, strict=True))
