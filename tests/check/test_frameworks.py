@@ -126,9 +126,27 @@ def test_a_layer_goes_where_layers_go():
     assert check_attention(layers.MergesByView()).faults == ("merge without transpose",)
 
 
+def fills_with_minus_infinity(q, k, v, mask=None):
+    s = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+    return (s if mask is None else s.masked_fill(~mask, float("-inf"))).softmax(-1) @ v
+
+
+def fills_with_the_lowest(q, k, v, mask=None):
+    s = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+    return (s if mask is None else s.masked_fill(~mask, torch.finfo(s.dtype).min)).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("function", [fills_with_minus_infinity, fills_with_the_lowest])
+def test_what_textbooks_do_with_empty_rows_is_a_note(function):
+    report = check_attention(function)
+    assert report.passed, str(report)
+    assert {"empty rows", "gradient of empty rows"} <= {found.rule for found in report.findings}
+    assert not check_attention(function, Contract(notes=())).passed
+
+
 @pytest.mark.parametrize("function", GRADIENTS, ids=lambda function: function.__name__)
 def test_gradients(function):
-    report = check_attention(function)
+    report = check_attention(function, Contract(kind="torch", notes=("masked NaN", "empty rows")))
     assert GRADIENTS[function] in [found.fault for found in failed(report)], str(report)
     assert all(found.group == "gradient" for found in failed(report))
 

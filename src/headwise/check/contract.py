@@ -59,7 +59,7 @@ class Contract:
     mask_means: str = "attend"
     empty_rows: str = "zero"
     interleaved: bool = False
-    notes: Iterable[str] = ("masked NaN", "empty rows")
+    notes: Iterable[str] = ("masked NaN", "empty rows", "gradient of empty rows")
 
     def __post_init__(self) -> None:
         for name in ("features", "always", "notes"):
