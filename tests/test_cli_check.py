@@ -146,6 +146,23 @@ def test_files_that_cannot_be_used(write, text, message):
     assert message in result.output and "Traceback" not in result.output
 
 
+def test_a_file_of_a_package_imports_what_stands_beside_it(tmp_path):
+    inner = tmp_path / "a folder" / "outer" / "inner"
+    inner.mkdir(parents=True)
+    for folder in (inner, inner.parent):
+        (folder / "__init__.py").write_text("")
+    (inner.parent / "softly.py").write_text(
+        "import numpy as np\n\ndef softmax(s):\n    e = np.exp(s - s.max(-1, keepdims=True))\n"
+        "    return e / e.sum(-1, keepdims=True)\n"
+    )
+    (inner / "mine.py").write_text(
+        "from ..softly import softmax\n\ndef attention(q, k, v):\n"
+        "    return softmax(q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5) @ v\n"
+    )
+    result = run(inner / "mine.py")
+    assert result.exit_code == 0, result.output
+
+
 def test_a_class_that_needs_arguments(write):
     path = write("class Attention:\n    def __init__(self, width): pass")
     result = run(f"{path}:Attention")

@@ -51,6 +51,9 @@ def _is_path(place: str) -> bool:
 def _file(path: Path) -> ModuleType:
     if not path.is_file():
         raise HeadwiseError("TARGET", "a Python file that exists", str(path), _EXAMPLE)
+    whole = path.resolve()
+    if (whole.parent / "__init__.py").is_file() and path.stem.isidentifier():
+        return _in_package(whole)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise HeadwiseError("TARGET", "a Python file", str(path), _EXAMPLE)
@@ -64,8 +67,19 @@ def _file(path: Path) -> ModuleType:
     return module
 
 
-def _module(name: str) -> ModuleType:
-    sys.path.insert(0, os.getcwd())
+def _in_package(path: Path) -> ModuleType:
+    """A file of a package, imported as such: it may import what stands beside it."""
+    names, folder = [path.stem], path.parent
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    if names[-1] == "__init__":
+        names.pop()
+    return _module(".".join(names), str(folder))
+
+
+def _module(name: str, folder: str | None = None) -> ModuleType:
+    sys.path.insert(0, os.getcwd() if folder is None else folder)
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
