@@ -122,7 +122,64 @@ def is_wrong_in_a_way_of_its_own(q, k, v):
     return softmax(s + 0.3 * np.sin(3 * s)) @ v
 
 
+def split_of(x, h):
+    return x.reshape(*x.shape[:2], h, -1).swapaxes(1, 2)
+
+
+def inside(q, k, v):
+    return softmax(q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5) @ v
+
+
+def merges_heads_by_reshape(q, k, v, num_heads):
+    out = inside(*(split_of(x, num_heads) for x in (q, k, v)))
+    return out.reshape(out.shape[0], out.shape[2], -1)
+
+
+def splits_heads_by_reshape(q, k, v, num_heads):
+    out = inside(*(x.reshape(x.shape[0], num_heads, x.shape[1], -1) for x in (q, k, v)))
+    return out.swapaxes(1, 2).reshape(out.shape[0], out.shape[2], -1)
+
+
+def forgets_to_move_heads_back(q, k, v):
+    out = inside(*(x.swapaxes(1, 2) for x in (q, k, v)))
+    return out.reshape(out.shape[0], out.shape[2], out.shape[1], -1)
+
+
+def hides_padded_queries(q, k, v, key_padding_mask=None):
+    s = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
+    return (
+        softmax(s if key_padding_mask is None else np.where(key_padding_mask[:, None, :, None], s, -1e9)) @ v
+    )
+
+
+def hides_the_diagonal(q, k, v, is_causal=False):
+    s = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
+    return softmax(np.where(np.triu(np.ones(s.shape[-2:], bool)), -1e9, s) if is_causal else s) @ v
+
+
+def forgets_to_rescale(q, k, v):
+    """Blockwise, but what was summed before a new maximum is not brought to it."""
+    top, total, out = np.full(q.shape[:-1], -np.inf), 0.0, 0.0
+    for at in range(0, k.shape[-2], 4):
+        s = q @ k[..., at : at + 4, :].swapaxes(-1, -2) / q.shape[-1] ** 0.5
+        new = np.maximum(top, s.max(-1))
+        p = np.exp(s - new[..., None])
+        total, out, top = total * np.exp(top - new) + p.sum(-1), out + p @ v[..., at : at + 4, :], new
+    return out / total[..., None]
+
+
+def adds_a_little_noise(q, k, v):
+    return inside(q, k, v) + np.random.default_rng().standard_normal() * 1e-3
+
+
 FUNCTIONS = {
+    merges_heads_by_reshape: "merge without transpose",
+    splits_heads_by_reshape: "split without transpose",
+    forgets_to_move_heads_back: "merge without transpose",
+    hides_padded_queries: "padding on queries",
+    hides_the_diagonal: "causal one too few",
+    forgets_to_rescale: "",
+    adds_a_little_noise: "dropout left on",
     forgets_scale: "no scale",
     forgets_maximum: "no maximum subtracted",
     scales_by_a_constant: "another scale",
@@ -149,6 +206,23 @@ NOTES = {averages_empty_rows, gives_nan_in_empty_rows, leaks_nan}
 
 def raises(q, k, v):
     raise KeyError("no such head")
+
+
+class Stop(BaseException):
+    pass
+
+
+def raises_a_class_of_its_own(q, k, v):
+    raise Stop("enough")
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def raises_without_words(q, k, v):
+    raise Wordless
 
 
 def returns_nothing(q, k, v):

@@ -45,6 +45,38 @@ def test_two_mistakes_are_both_named():
     assert check_attention(two).faults[:2] == ("no scale", "hidden scores 0")
 
 
+def test_rows_without_keys_that_average_are_part_of_the_evidence():
+    report = check_attention(functions.hides_the_diagonal)
+    assert report.faults == ("causal one too few",)
+    assert "rows left without keys average all" in report.findings[0].evidence
+
+
+def test_what_has_no_default_is_in_every_call():
+    def windowed(q, k, v, window, num_kv_heads, causal):
+        s = (q @ k.repeat(q.shape[1] // num_kv_heads, 1).swapaxes(-1, -2)) / q.shape[-1] ** 0.5
+        i, j = np.arange(s.shape[-2])[:, None] + s.shape[-1] - s.shape[-2], np.arange(s.shape[-1])
+        seen = (i - j <= window) & ((j <= i) | (not causal))
+        return softmax(np.where(seen, s, -np.inf)) @ v.repeat(q.shape[1] // num_kv_heads, 1)
+
+    report = check_attention(windowed)
+    assert report.passed, str(report)
+    assert "options: causal, gqa, window" in report.calling
+
+
+def test_a_pattern_that_was_read_out_explains_the_rest():
+    report = check_attention(functions.drops_remainders)
+    assert len(report.faults) <= 1
+    strange = check_attention(lambda q, k, v: functions.inside(q, k[..., :3, :], v[..., :3, :]))
+    assert [found.fault for found in strange.findings if found.status == "failed"] == ["other keys seen"]
+
+
+def test_heads_that_meet_are_not_named_where_the_other_axes_fit():
+    """Read as (B, n, H, d) the few heads are one block, and the answer that of attention across heads."""
+    (found,) = check_attention(functions.forgets_to_rescale).findings[:1]
+    assert found.fault == "" and "no known mistake" in found.diagnosis
+    assert "(B, H, n, d)" in check_attention(functions.forgets_to_rescale).calling
+
+
 def test_evidence_is_measured():
     found = check_attention(functions.forgets_scale).findings[0]
     assert "measured factor 1, right 0.4082" in found.evidence
@@ -60,6 +92,10 @@ def test_evidence_is_measured():
         (functions.raises, "raises KeyError: 'no such head'", "functions.py:"),
         (functions.returns_nothing, "returns None, not an array", ""),
         (functions.returns_a_list_of_words, "returns a list of str, not an array", ""),
+        (functions.raises_a_class_of_its_own, "raises Stop: enough", "functions.py:"),
+        (functions.raises_without_words, "raises Wordless: (its message cannot be shown)", "functions.py:"),
+        (lambda q, k, v: v + 0j, "returns an array of complex128, not of real numbers", ""),
+        (lambda q, k, v: v.astype(str), "returns an array of <U32, not of real numbers", ""),
         (lambda q, k, v: v.sum(), "the output has shape ()", ""),
         (lambda q, k, v, w: q, "raises TypeError", ""),
     ],

@@ -115,7 +115,7 @@ def caller(fn: Any, contract: Contract, found: Signature) -> Callable[[Case], An
             left = case.window[0]
             pair = (left, 0 if case.is_causal else case.n_k)
             keywords[own["window"]] = pair if own["window"] in _PAIRS else left
-        if "gqa" in own and "gqa" in present:
+        if "gqa" in own and ("gqa" in present or "gqa" in found.required):
             keywords[own["gqa"]] = True if own["gqa"] == "enable_gqa" else case.num_heads // case.group
         if "heads" in own:
             keywords[own["heads"]] = case.num_heads

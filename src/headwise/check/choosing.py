@@ -11,6 +11,7 @@ from headwise.check.subject import HANGS, NoAnswer, Subject
 
 _FULL = ("bhnd", "bnhd", "bne")
 _SMALL = ("bnd", "hnd", "nd")
+_ACROSS = "attends across heads"
 _WORDS = {"numpy": "NumPy", "torch": "torch", "jax": "JAX"}
 
 
@@ -83,7 +84,8 @@ def _try(subject: Subject, kind: str, layout: str, refusals: list[NoAnswer]) -> 
         if verdict.ok:
             return Way(kind, layout, dtype, 0)
         named = diagnose(subject, make, "called", case, verdict)
-        return Way(kind, layout, dtype, 2 if named is None else 1)
+        misread = named is not None and layout == "bnhd" and named.key == _ACROSS  # it takes (B, H, n, d)
+        return Way(kind, layout, dtype, 2 if named is None or misread else 1)
     return None
 
 

@@ -15,7 +15,7 @@ from headwise.check.cases import Case
 from headwise.check.faults import FAULTS
 from headwise.check.layer_mistakes import MISTAKES
 from headwise.check.layers import LayerCase, LayerMistake
-from headwise.check.steps import Fault, attend
+from headwise.check.steps import Fault, attend, averaging
 from headwise.check.subject import NoAnswer, Subject
 
 Array = np.ndarray[Any, Any]
@@ -23,6 +23,7 @@ AnyCase = Case | LayerCase
 Mistake = Fault | LayerMistake
 Make = Callable[[np.random.Generator, int], AnyCase]
 FARTHER = 10.0
+_HIDING = frozenset({"mask", "padding", "causal", "window"})
 _SAME = 1e-9  # two mistakes whose outputs agree to this are the same mistake
 
 
@@ -66,6 +67,7 @@ class Diagnosis:
 
     mistakes: tuple[Mistake, ...]
     evidence: str = ""
+    averages: bool = False  # a row left without keys holds the mean of all
 
     @property
     def key(self) -> str:
@@ -105,16 +107,19 @@ def compare(output: Array, expected: Array, allowed: Array) -> Verdict:
     )
 
 
-def candidates(subject: Subject, case: AnyCase, known: Iterable[Mistake]) -> list[tuple[Mistake, Array]]:
+def candidates(
+    subject: Subject, case: AnyCase, known: Iterable[Mistake], averages: bool = False
+) -> list[tuple[Mistake, Array]]:
     """The outputs that the mistakes would give here; those that cannot be made in this shape are left out."""
     made = []
+    base = subject.base.exchange({"hidden": averaging}) if averages else subject.base
     with np.errstate(all="ignore"):
         for mistake in known:
             try:
                 if isinstance(case, LayerCase):
-                    output = layers.build(case, mistake, subject.base, subject.mistake)
+                    output = layers.build(case, mistake, base, subject.mistake)
                 elif isinstance(mistake, Fault):
-                    output = attend(case, subject.base.exchange(mistake.changes))
+                    output = attend(case, base.exchange(mistake.changes))
                 else:
                     continue
             except (ValueError, IndexError, TypeError, AttributeError):  # no such output in this shape
@@ -138,6 +143,10 @@ def diagnose(subject: Subject, make: Make, name: str, case: AnyCase, verdict: Ve
     found = _match(subject, case, verdict, known(case))
     if found is not None and all(_agrees(subject, make, name, again, found) for again in (1, 2)):
         return Diagnosis(found)
+    if case.has() & _HIDING:
+        found = _match(subject, case, verdict, known(case), True)
+        if found is not None and all(_agrees(subject, make, name, again, found, True) for again in (1, 2)):
+            return Diagnosis(found, averages=True)
     if isinstance(case, Case) and np.isfinite(verdict.output).all():
         return _read_out(subject, make, name, case, verdict)
     return None
@@ -159,9 +168,10 @@ def follows(subject: Subject, case: AnyCase, verdict: Verdict) -> bool:
 
 
 def _match(
-    subject: Subject, case: AnyCase, verdict: Verdict, tried: Iterable[Mistake]
+    subject: Subject, case: AnyCase, verdict: Verdict, tried: Iterable[Mistake], averages: bool = False
 ) -> tuple[Mistake, ...] | None:
-    made = [(one, out) for one, out in candidates(subject, case, tried) if out.shape == verdict.output.shape]
+    made = candidates(subject, case, tried, averages)
+    made = [(one, out) for one, out in made if out.shape == verdict.output.shape]
     made = [(one, out) for one, out in made if not _same(out, verdict.expected)]
     near = [(_far(out, verdict), one, out) for one, out in made]
     near.sort(key=lambda entry: entry[0])
@@ -197,7 +207,9 @@ def _same(a: Array, b: Array) -> bool:
     return bool(np.abs(a - b).max(initial=0) <= _SAME * size)
 
 
-def _agrees(subject: Subject, make: Make, name: str, again: int, found: tuple[Mistake, ...]) -> bool:
+def _agrees(
+    subject: Subject, make: Make, name: str, again: int, found: tuple[Mistake, ...], averages: bool = False
+) -> bool:
     """Fresh numbers, in another shape where the case has one: one of the mistakes found explains them too."""
     case = make(subject.random(name, again), again)
     try:
@@ -205,7 +217,7 @@ def _agrees(subject: Subject, make: Make, name: str, again: int, found: tuple[Mi
         verdict = judge(subject, case, answer.output)
     except NoAnswer:
         return again == 2  # another shape is not served; the first fresh numbers must agree
-    made = candidates(subject, case, found)
+    made = candidates(subject, case, found, averages)
     return any(out.shape == verdict.output.shape and _far(out, verdict) <= 1 for _, out in made)
 
 

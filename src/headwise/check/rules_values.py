@@ -13,6 +13,7 @@ from headwise.check.layers import LayerMistake
 from headwise.check.making import maker
 from headwise.check.report import FAILED, FOLLOWS, NOTE, PASSED, Finding
 from headwise.check.rules import Rule, Run
+from headwise.check.steps import averaging
 from headwise.check.subject import NoAnswer, Subject
 
 _ALIGNMENT = {
@@ -87,8 +88,13 @@ def explain(subject: Subject, name: str, group: str, make: Make, case: AnyCase, 
     if isinstance(first, LayerMistake):
         subject.mistake = first
     elif not found.evidence or "scale" in first.changes:  # a pattern that was read out is that of its shape
-        subject.base = subject.base.exchange(first.changes)
-    evidence = "; ".join(filter(None, (found.evidence or _measured(subject, case, found), verdict.evidence)))
+        changes = {"hidden": averaging, **first.changes} if found.averages else first.changes
+        subject.base = subject.base.exchange(changes)
+    else:
+        subject.unexplained = subject.unexplained or name
+    averages = "rows left without keys average all" if found.averages else ""
+    shown = found.evidence or _measured(subject, case, found)
+    evidence = "; ".join(filter(None, (shown, averages, verdict.evidence)))
     also = tuple(one.key for one in found.mistakes if one.key != first.key)
     return Finding(
         name, group, FAILED, first.what, fault=first.key, also=also,

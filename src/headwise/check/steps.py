@@ -100,6 +100,11 @@ def hidden(s: Array, visible: Array, case: Case) -> Array:
     return np.where(visible, s, -np.inf)
 
 
+def averaging(s: Array, visible: Array, case: Case) -> Array:
+    """A large negative number in the place of minus infinity: a row that sees no key averages all."""
+    return np.where(visible, s, -1e9)
+
+
 def softmax(s: Array, axis: Any = -1) -> Array:
     """Rows without a finite score are 0."""
     largest = s.max(axis, keepdims=True)

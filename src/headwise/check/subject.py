@@ -19,6 +19,7 @@ from headwise.check.steps import RIGHT, Steps
 
 Array = np.ndarray[Any, Any]
 TIME_LIMIT = 10.0  # seconds for one call
+_IN_EVERY_CALL = frozenset({"window", "softcap", "rope"})  # there is no number that leaves them out
 HANGS = "no answer in time"
 
 
@@ -68,7 +69,7 @@ class Subject:
         kind, layout, dtype: of the arrays that it is given.
         base, mistake: the chain with the mistakes in it that were already named, and that of the layer.
         named: where each of them was named, fault key -> rule.
-        unexplained: the first rule on values that failed without a name for the mistake.
+        unexplained: the first rule on values that failed without a chain that gives the same numbers.
         layers: makes the cases of a layer whose weights are its own.
     """
 
@@ -87,6 +88,9 @@ class Subject:
     def __post_init__(self) -> None:
         self.named: dict[str, str] = {}
         self.signature = calling.signature(self.fn)
+        if self.contract.call is None:  # what has no default is in every call
+            needed = self.signature.required & _IN_EVERY_CALL
+            self.contract = self.contract.but(always=frozenset(self.contract.always) | needed)
         self.call = calling.caller(self.fn, self.contract, self.signature)
         given = self.contract.features
         self.declared = self.signature.features if given is None else frozenset(given)
@@ -129,7 +133,7 @@ class Subject:
             if not np.array_equal(frameworks.take(getattr(one, name)), copy, equal_nan=True)
         }
         arrays, remark = [array for array, _ in found], found[0][1]
-        output, kind = [frameworks.take(array) for array in arrays], frameworks.kind_of(arrays[0])
+        output, kind = [_numbers(array) for array in arrays], frameworks.kind_of(arrays[0])
         if isinstance(case, Case):
             try:
                 output = [calling.unlay(output, case, self.layout)]
@@ -165,8 +169,10 @@ class Subject:
             raise NoAnswer(f"gives no answer within {self.time_limit:g} s", kind="hangs") from None
         except NoAnswer:
             raise
-        except (Exception, SystemExit) as error:
-            said = " ".join(str(error).split())
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also SystemExit, and classes of the function's own
+            said = _said(error)
             refusal = NoAnswer("", _line_of(error), "raised")
             refusal.arguments = isinstance(error, TypeError) and "argument" in said and not refusal.where
             said = said if len(said) <= 160 else said[:159] + "\u2026"
@@ -241,6 +247,24 @@ def _fused(case: LayerCase) -> dict[str, Array]:
 
 def _a(found: Any) -> str:
     return "None" if found is None else f"an object of type {type(found).__name__}"
+
+
+def _numbers(array: Any) -> Array:
+    """Real numbers, in float64. Raises `NoAnswer` where they are none."""
+    dtype = frameworks.dtype_of(array)
+    if dtype.startswith(("float", "bfloat", "int", "uint", "bool", "object")):
+        try:
+            return frameworks.take(array)
+        except (TypeError, ValueError):  # words, or objects
+            pass
+    raise NoAnswer(f"returns an array of {dtype}, not of real numbers")
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return " ".join(str(error).split())
+    except Exception:
+        return "(its message cannot be shown)"
 
 
 def _line_of(error: BaseException) -> str:

@@ -8,7 +8,9 @@ from headwise.check.cases import Case
 from headwise.check.steps import Array, Fault, causal, fault, grid, masked, padded
 
 _EARLIER = "query i keeps the keys up to its own position and hides the others"
-_NUMBERS = "hide by minus infinity; if it wants a mask of numbers to add, say mask_means='add'"
+_NUMBERS = (
+    "hide by minus infinity; if it wants a mask of numbers to add, say mask_means='add', --mask-means add"
+)
 _BEFORE = "set hidden scores to minus infinity before the softmax"
 
 
@@ -106,7 +108,7 @@ def _unasked(case: Case, n_k: int) -> Array:
 
 FAULTS: tuple[Fault, ...] = (
     fault("causal unasked", "the function is causal although nothing asks for it",
-          "make it an option; or say that it is meant: always={'causal'}", causal=_unasked),
+          "make it an option; or say that it is meant: always={'causal'}, --always causal", causal=_unasked),
     fault("causal ignored", "later keys are seen: nothing is causal", _EARLIER, needs="causal",
           causal=lambda case, n_k: None, seen="huggingface/transformers#48745 meta-pytorch/torchtune#959"),
     fault("causal from the other corner", "the diagonal starts in the other corner of the matrix: keys are "
@@ -152,7 +154,7 @@ FAULTS: tuple[Fault, ...] = (
           "minus infinity, and 0 for a row that sees no key", hidden=_filled(-1e9),
           seen="NVIDIA/apex#1390"),
     fault("mask inverted", "the mask is read the other way round: True hides",
-          "True means attend; if the other is meant, say mask_means='hide'", needs="mask",
+          "True means attend; if the other is meant, say mask_means='hide', --mask-means hide", needs="mask",
           masked=_renamed(masked, np.logical_not), seen="hkproj/pytorch-transformer#19"),
     fault("mask transposed", "the mask is transposed: queries and keys have changed places",
           "mask[..., i, j] belongs to query i and key j", needs="mask",

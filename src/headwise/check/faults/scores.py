@@ -91,6 +91,37 @@ def _of(take: Any) -> Any:
     return lambda o, q, k, v, case: np.broadcast_to(take(o, q, k, v, case), o.shape)
 
 
+_SPLIT = "reshape to (B, n, H, d), then move the heads in front: (B, H, n, d)"
+_MERGE = "move the heads behind the positions, (B, n, H, d), then reshape to (B, n, H d)"
+
+
+def _rows(x: Array) -> Array:
+    """(B, n, H d) reshaped to (B, H, n, d) at once, where ``x`` is what a right split gives."""
+    return x.swapaxes(1, 2).reshape(x.shape)
+
+
+def _rows_back(o: Array) -> Array:
+    """(B, H, n, d) reshaped to (B, n, H d) at once, and split again in the right way."""
+    batch, heads, n, d = o.shape
+    return np.ascontiguousarray(o).reshape(batch, n, heads, d).swapaxes(1, 2)
+
+
+def _apart(x: Array) -> Array:
+    """(B, n, H d) split as (B, n, d, H)."""
+    batch, heads, n, d = x.shape
+    return x.swapaxes(1, 2).reshape(batch, n, d, heads).transpose(0, 3, 1, 2)
+
+
+def _apart_back(o: Array) -> Array:
+    """(B, H, n, d) merged as (B, n, d H)."""
+    batch, heads, n, d = o.shape
+    return o.transpose(0, 2, 3, 1).reshape(batch, n, heads, d).swapaxes(1, 2)
+
+
+def _all_cut(cut: Any) -> Any:
+    return lambda q, k, v, case: (cut(q), cut(k), cut(v))
+
+
 FAULTS: tuple[Fault, ...] = (
     fault("no scale", "the scores are not scaled", _ROOT, scale=lambda case: 1.0),
     fault("scale 1/d_k", "the scores are divided by d_k, or twice by its root", _ROOT,
@@ -193,6 +224,19 @@ FAULTS: tuple[Fault, ...] = (
           "move the heads in front of the positions first", **_axes(1, 2)),
     fault("attends across the batch", "batch entries attend to each other: axis 0 is taken for the positions",
           "batch first, positions third", **_axes(0, 2)),
+    fault("split without transpose", "heads are split by a reshape to (B, H, n, d): tokens and heads are "
+          "mixed", _SPLIT, picked=_all_cut(_rows)),
+    fault("queries split without transpose", "queries are split by a reshape to (B, H, n, d)", _SPLIT,
+          picked=lambda q, k, v, case: (_rows(q), k, v)),
+    fault("merge without transpose", "heads are merged by a reshape alone: tokens and heads are mixed",
+          _MERGE, joined=_of(lambda o, q, k, v, case: _rows_back(o))),
+    fault("split and merge without transpose", "heads are split and merged by reshapes alone: each head "
+          "holds a run of tokens", f"{_SPLIT}; and back before the merge", picked=_all_cut(_rows),
+          joined=_of(lambda o, q, k, v, case: _rows_back(o))),
+    fault("split as (d H)", "heads are split as (d H): the features of a head lie H apart", _SPLIT,
+          picked=_all_cut(_apart)),
+    fault("merge as (d H)", "heads are merged as (d H): the features of a head lie H apart", _MERGE,
+          joined=_of(lambda o, q, k, v, case: _apart_back(o))),
     fault("last query for all", "every row holds the output of the last query", "one row per query",
           joined=_of(lambda o, q, k, v, case: o[:, :, -1:])),
     fault("heads reversed", "the heads come out in reverse order", "head h of the output belongs to query h",
