@@ -77,6 +77,19 @@ def test_heads_that_meet_are_not_named_where_the_other_axes_fit():
     assert "(B, H, n, d)" in check_attention(functions.forgets_to_rescale).calling
 
 
+def test_a_mistake_in_what_is_always_causal_is_told_by_the_way():
+    def always(q, k, v):
+        s = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
+        s = np.where(np.tril(np.ones(s.shape[-2:], bool)), s, -np.inf)
+        e = np.exp(s - s.max(-2, keepdims=True))
+        return e / e.sum(-2, keepdims=True) @ v
+
+    first = check_attention(always).findings[0]
+    assert first.fault == "" and "then its mistake is \u201csoftmax over queries\u201d" in first.repair
+    assert check_attention(always, Contract(always={"causal"})).faults[0] == "softmax over queries"
+    assert "causal" not in check_attention(functions.is_wrong_in_a_way_of_its_own).findings[0].repair
+
+
 def test_evidence_is_measured():
     found = check_attention(functions.forgets_scale).findings[0]
     assert "measured factor 1, right 0.4082" in found.evidence

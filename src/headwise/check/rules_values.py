@@ -8,6 +8,7 @@ import numpy as np
 from headwise.check import readout
 from headwise.check.cases import Case
 from headwise.check.contract import Contract
+from headwise.check.faults import FAULTS
 from headwise.check.judge import AnyCase, Diagnosis, Make, Verdict, diagnose, follows, judge
 from headwise.check.layers import LayerMistake
 from headwise.check.making import maker
@@ -16,6 +17,7 @@ from headwise.check.rules import Rule, Run
 from headwise.check.steps import averaging
 from headwise.check.subject import NoAnswer, Subject
 
+_ALWAYS_CAUSAL = next(fault for fault in FAULTS if fault.key == "causal unasked")
 _ALIGNMENT = {
     "upper_left": "causal order counts keys from the first (top-left): query i sees keys j <= i",
     "lower_right": "causal order counts keys from the last (bottom-right): query i sees j <= i + n_k - n_q",
@@ -80,7 +82,8 @@ def explain(subject: Subject, name: str, group: str, make: Make, case: AnyCase, 
     if found is None:
         subject.unexplained = name
         said, evidence = _unknown(subject, case, verdict)
-        return Finding(name, group, FAILED, said, evidence=evidence, **measured)
+        repair = _if_causal(subject, make, name, case, verdict)
+        return Finding(name, group, FAILED, said, evidence=evidence, repair=repair, **measured)
     first = found.mistakes[0]
     if first.key in subject.named:
         return Finding(name, group, FOLLOWS, f"follows from {first.key}", **measured)
@@ -100,6 +103,20 @@ def explain(subject: Subject, name: str, group: str, make: Make, case: AnyCase, 
         name, group, FAILED, first.what, fault=first.key, also=also,
         repair=first.repair, evidence=evidence, seen=first.seen, **measured,
     )  # fmt: skip
+
+
+def _if_causal(subject: Subject, make: Make, name: str, case: AnyCase, verdict: Verdict) -> str:
+    """What the mistake would be in a function that is meant to be causal in every call."""
+    if "causal" in case.has():
+        return ""
+    base = subject.base
+    subject.base = base.exchange(_ALWAYS_CAUSAL.changes)
+    try:
+        found = diagnose(subject, make, name, case, verdict)
+    finally:
+        subject.base = base
+    said = "if it is meant to be always causal, say so (always={'causal'}, --always causal)"
+    return "" if found is None else f"{said}: then its mistake is \u201c{found.key}\u201d"
 
 
 def _unknown(subject: Subject, case: AnyCase, verdict: Verdict) -> tuple[str, str]:
