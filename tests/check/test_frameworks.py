@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "numpy")
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # as on the command line: compiled faster
 
 import jax
 import jax.numpy as jnp
