@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from headwise import __version__
+from headwise.cli import OVERVIEW
 from headwise.inspect.models import packaged_folder
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -34,6 +36,10 @@ def test_the_inspector_example_prints_a_report(capsys):
     printed = capsys.readouterr().out
     assert "Most telling heads" in printed
     assert "6 layers" in printed
+
+
+def test_the_overview_is_what_bare_headwise_prints():
+    assert f"```text\n{OVERVIEW.format(version=__version__)}```" in README
 
 
 def test_every_placeholder_is_filled():

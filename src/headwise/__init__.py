@@ -1,4 +1,4 @@
-"""Exact multi-head attention that you can compute, see, cost and learn."""
+"""Exact multi-head attention that you can compute, see, check, cost and learn."""
 
 __version__ = "0.1.0"
 

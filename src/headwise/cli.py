@@ -22,7 +22,7 @@ DEFAULT_MODEL = "minilm"
 BUILT_IN = "built-in example"
 
 OVERVIEW = """\
-headwise {version}: exact multi-head attention that you can compute, see, cost and learn.
+headwise {version}: exact multi-head attention that you can compute, see, check, cost and learn.
 
 It runs a trained model on a text once and shows what every attention head does: a score card,
 a label in plain words, the strongest links, and one HTML page that works offline.
@@ -77,7 +77,7 @@ def overview(
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Exact multi-head attention that you can compute, see, cost and learn."""
+    """Exact multi-head attention that you can compute, see, check, cost and learn."""
     if context.invoked_subcommand is None:
         typer.echo(OVERVIEW.format(version=__version__), nl=False)
 
