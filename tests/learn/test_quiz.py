@@ -1,14 +1,11 @@
 """The quiz: what is asked, in which order, how it is graded, and what it remembers."""
 
-import fcntl
 import json
 import os
 import pty
 import select
-import signal
 import subprocess
 import sys
-import termios
 import time
 from types import SimpleNamespace
 
@@ -138,23 +135,26 @@ def test_a_file_that_is_something_else_is_refused_and_kept(tmp_path, text):
 # ---------------------------------------------------------------- the commands
 
 
-def own_terminal():
-    """In the new process: its standard input is its terminal, and Ctrl-C reaches it whatever we ignore."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+# In the new process: its standard input is its terminal, and Ctrl-C reaches it whatever we ignore. Not by
+# `preexec_fn`, which forks this process: other libraries that are loaded here by now may object to that.
+OWN_TERMINAL = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, "-m", "headwise", *sys.argv[1:]])
+"""
 
 
 def typed(arguments, lines):
     """Run headwise in a terminal of its own; each line is typed when the prompt for it has come."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "headwise", *arguments],
+        [sys.executable, "-c", OWN_TERMINAL, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
         env={**os.environ, "COLUMNS": "80"},
-        preexec_fn=own_terminal,
     )
     os.close(theirs)
     text, waiting, until = b"", list(lines), time.monotonic() + 60
