@@ -223,6 +223,8 @@ def test_without_torch_in_a_process(tmp_path):
 
 def test_ctrl_c_in_a_process(tmp_path):
     waiting = (
+        # A job in the background of a shell is born with Ctrl-C ignored, and so are the processes it starts.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "import headwise.inspect.models as models, pathlib, time;"
         "models.load_model = lambda name: (pathlib.Path('ready').touch(), time.sleep(100));"
         "from headwise.cli import main; main()"
