@@ -52,7 +52,7 @@ def rounds(
         times: dict[str, list[float]] = {w.name: [] for w in ready}
         fma = []
         for number in range(case.rounds + 1):
-            rate = 2 * _core.fma_rate(seconds=0.02) * threads
+            rate = 2 * ready[0].fma_rate() * threads  # where headwise runs: cores differ in their clocks
             took = {w.name: w.turn() for w in ready}
             if number:  # the first round warms everybody up
                 fma.append(rate)

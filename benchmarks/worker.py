@@ -39,10 +39,17 @@ class Worker:
 
     def turn(self) -> float:
         """Seconds of one call."""
+        return self._answer({}, "seconds")
+
+    def fma_rate(self) -> float:
+        """Multiply-adds per second of one thread, on the core that this contender runs on."""
+        return self._answer({"fma": True}, "rate")
+
+    def _answer(self, question: dict[str, Any], name: str) -> float:
         self._process.send_signal(signal.SIGCONT)
-        took: float = self._ask({})["seconds"]
+        found: float = self._ask(question)[name]
         self._process.send_signal(signal.SIGSTOP)
-        return took
+        return found
 
     def close(self) -> None:
         self._process.kill()
@@ -94,7 +101,12 @@ def serve() -> None:
     except (ImportError, NotImplementedError) as why:
         reply({"refusal": str(why)})
         return
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        if json.loads(line).get("fma"):
+            from headwise import _core
+
+            reply({"rate": _core.fma_rate(seconds=0.05)})
+            continue
         start = time.perf_counter()
         for _ in range(case.calls):
             call()

@@ -4,10 +4,11 @@
 //   register tiles 4x3, 6x2, 3x4, 5x2, k loops unrolled by 2: 84-88 % of the multiply-add rate in a product alone, so 4x3
 //     stays; 6x2 unrolled by 4 gives 69-82 %, 2x5 and 2x6 80-82 %, 12x1 64-69 %
 //   the same product by depth: 32 90 %, 64 91 %, 128 93 %, 256 94 %, 512 95 %: hence blocks of 128 keys, whose values'
-//     product is 128 deep. Against 64: +1.5 % at d = 64, +2.3 % at d = 128; 96 lies between
+//     product is 128 deep. Against 64: +1.5 % at d = 64, +2.3 % at d = 128
 //   exponentials of 4 vectors in step instead of one: softmax 24.5 -> 20.9 units a vector (2: 21.4, 8: 20.7)
-//   the maximum taken while the first product's tile is still in registers: 20.9 -> 18.2; what underflows raised to a
-//     lowest number before the exponential instead of cleared after it: -> 16.6. Together +1.8 % of the whole
+//   softmax without a pass for the maximum, which is taken while the first product's tile is still in registers: 18.2;
+//     and what underflows raised to a lowest number before the exponential instead of cleared after it: 16.6.
+//     Together +1.5 to 2 % of the whole
 //   exponential of degree 5 with constant term exactly 1: 4.3e-7 relative, too coarse; degree 6 stays
 //   received by a second pass over the keys: +60 % of the plain time; from the strip: +3 to 4 %
 #pragma once

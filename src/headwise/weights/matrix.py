@@ -1,5 +1,6 @@
 """A matrix that is indexed like an array and computed like a function."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from headwise.weights.scores import At, Float64
 PIECE = 2**20  # numbers that are worked on at a time
 
 
-class LazyMatrix:
+class LazyMatrix(ABC):
     """A matrix ``(..., H, n_q, n_k)`` whose entries are computed when they are asked for.
 
     Attributes:
@@ -144,5 +145,6 @@ class LazyMatrix:
             result[first : first + step] = self._entries(tuple(at), i, j)
         return result.reshape(shape)
 
+    @abstractmethod
     def _entries(self, at: At, i: Int64, j: Int64) -> Float64:
-        raise NotImplementedError
+        """What stands at rows i and columns j of the heads ``at``, one number for each."""
