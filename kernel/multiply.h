@@ -1,7 +1,7 @@
 // multiply.h: the one micro-kernel. C[i, lanes] (+)= sum_k A(i, k) * B[k, lanes].
 //
-// A is the user's own memory, read as scalar broadcasts with any strides; B and C are rows of N vectors in scratch.
-// With queries in lanes both products of attention have this form, so keys and values are never packed or transposed:
+// A is read as scalar broadcasts with any strides: the user's own memory, or a copy with contiguous rows (gather.h). B and C
+// are rows of N vectors in scratch. With queries in lanes both products of attention have this form, and nothing is transposed:
 //   scores   C = S^T, A = K (row stride, column stride), B = Q^T
 //   output   C = O^T, A = V (column stride, row stride), B = P^T
 //

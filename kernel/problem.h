@@ -8,7 +8,7 @@
 namespace headwise {
 
 // Element (b, h, row, col) of an operand stands at data[batch[b] + h * head + row * row + col * col], in elements.
-// Strides may be zero or negative: nothing is ever copied to please the kernel.
+// Strides may be zero or negative.
 struct Operand {
     const void* data = nullptr;
     const int64_t* batch = nullptr;

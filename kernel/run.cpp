@@ -1,12 +1,12 @@
 #include "run.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include "gather.h"
+#include "scratch.h"
 #include "threads.h"
 
 namespace headwise {
@@ -15,31 +15,7 @@ namespace {
 // Below this many multiply-adds waking other threads costs more than they bring.
 constexpr double worth_a_thread = 1e5;
 
-// Working memory of a thread, kept between calls so that the page faults are paid once; released when it is large.
-class Scratch {
-  public:
-    void* get(int64_t bytes) {
-        if (bytes > size_) {
-            memory_.reset();
-            const std::size_t rounded = (std::size_t(bytes) + 63) & ~std::size_t(63);
-            memory_.reset(std::aligned_alloc(64, rounded));
-            size_ = memory_ ? int64_t(rounded) : 0;
-            if (!memory_) throw std::bad_alloc();
-        }
-        return memory_.get();
-    }
-    void trim() {
-        if (size_ > 2 * largest_strip) memory_.reset(), size_ = 0;
-    }
-
-  private:
-    struct Free {
-        void operator()(void* p) const { std::free(p); }
-    };
-    std::unique_ptr<void, Free> memory_;
-    int64_t size_ = 0;
-};
-
+constexpr int64_t kept_bytes = 2 * largest_strip;  // working memory that stays with a thread between calls
 thread_local Scratch scratch;
 
 // Queries per task. In strip mode every chunk holds its own column sums, so their number depends on the shape alone.
@@ -115,6 +91,7 @@ void run(Problem p, const Kernel& k, int threads) {
     const double work = double(p.batch) * double(p.heads) * double(p.n_q) * double(p.n_k) * double(p.d_k + p.d_v);
     if (work < worth_a_thread) threads = 1;
     const int64_t all_heads = p.batch * p.heads, width = k.element_bytes;
+    const Gathered gathered(p, width, threads);
     Statistics& s = p.statistics;
     if (s.received_count && !p.hides_by_number()) {
         count_rows(p);
@@ -147,7 +124,7 @@ void run(Problem p, const Kernel& k, int threads) {
     const auto pass = [&](int64_t tasks, void (*body)(const Problem&, int64_t, void*)) {
         parallel_for(tasks, threads, [&](int64_t task, int) {
             body(p, task, scratch.get(bytes));
-            scratch.trim();
+            scratch.trim(kept_bytes);
         });
     };
     pass(all_heads * p.chunks(), k.forward);
