@@ -39,6 +39,7 @@ struct Workspace {
     Pool<T> pool;
     Vec<T>* columns;       // n_k: sums down the columns, one partial sum per lane (strip mode only)
     IntVec<T>* seen;       // n_k: rows that see the key
+    Matches matches;       // of the tile
     int count = 0;
 };
 
@@ -91,9 +92,17 @@ void add_values_carefully(const Problem& p, const T* v, Group<T>& g, int64_t key
     multiply<T, N, Finish::add>(clean, 1, p.d_v, p.d_v, keys, e, g.out);
 }
 
-// K scores of one vector of rows become e^{s-m}, in place; their sum, and for the entropy that of e^{s-m} (s-m).
-template <class T, int N, int K, bool entropy>
-[[gnu::always_inline]] inline void exponentials(Vec<T>* s, Vec<T> m, Vec<T>& sum, Vec<T>& weighted) {
+// Sums over the keys of a tile, of one vector of rows.
+template <class T>
+struct Sums {
+    Vec<T> total{};     // e^{s-m}
+    Vec<T> weighted{};  // e^{s-m} (s-m), for the entropy
+    Vec<T> squares{};   // e^{2(s-m)}
+};
+
+// K scores of one vector of rows become e^{s-m}, in place, and are added to the sums.
+template <class T, int N, int K, bool entropy, bool squares>
+[[gnu::always_inline]] inline void exponentials(Vec<T>* s, Vec<T> m, Sums<T>& sums) {
     Vec<T> x[K], e[K];
 #pragma GCC unroll 4
     for (int k = 0; k < K; ++k) e[k] = x[k] = raised<T>(s[k * N] - m);  // which keeps 0 * -inf out of the product below
@@ -101,9 +110,19 @@ template <class T, int N, int K, bool entropy>
 #pragma GCC unroll 4
     for (int k = 0; k < K; ++k) {
         s[k * N] = e[k];
-        sum += e[k];
-        if constexpr (entropy) weighted += e[k] * x[k];
+        sums.total += e[k];
+        if constexpr (entropy) sums.weighted += e[k] * x[k];
+        if constexpr (squares) sums.squares += e[k] * e[k];
     }
+}
+
+template <class T, int N, bool entropy, bool squares>
+inline Sums<T> exponentials_of_tile(Vec<T>* s, int64_t keys, Vec<T> m) {
+    Sums<T> sums;
+    int64_t j = 0;
+    for (; j + 4 <= keys; j += 4) exponentials<T, N, 4, entropy, squares>(s + j * N, m, sums);
+    for (; j < keys; ++j) exponentials<T, N, 1, entropy, squares>(s + j * N, m, sums);
+    return sums;
 }
 
 // Rows that see each key, lane by lane (under a mask; else it is known). Lanes behind the last query do not count.
@@ -145,7 +164,8 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
     Vec<T>* tile = p.strip && !careful ? g.strip + key * N : w.tile;
     Vec<T> top[N], rescale[N], sums[N];
     for (int n = 0; n < N; ++n) top[n] = g.top[n];
-    if (!masked_scores<T, N>(p, b, h, g, key, keys, tile, top)) {
+    const Seen seen = masked_scores<T, N>(p, b, h, g, key, keys, tile, top);
+    if (seen == Seen::nothing) {
         if (want.pooled || p.strip) {  // a hidden tile still opens its pooled blocks and its part of the strip, empty
             for (int64_t j = 0; j < keys * N; ++j) tile[j] = Vec<T>{};
             for (int n = 0; n < N; ++n) sums[n] = Vec<T>{};
@@ -157,8 +177,11 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
 
     bool grew = false;
     for (int n = 0; n < N; ++n) grew |= any(top[n] > g.top[n]);
-    if (want.argmax || want.top_k || want.duplicate_count || want.induction_count)
-        watch_scores<T, N>(p, b, g, key, keys, tile, top);
+    if (want.argmax || want.top_k) watch_scores<T, N>(p, g, key, keys, tile, top);
+    if (want.key_tokens) {
+        find_matches<T>(p, b, g, key, keys, w.matches);
+        if (seen == Seen::part) count_visible_matches<T, N>(p, b, g, key, keys, w.matches, tile);
+    }
     if (p.column_counts && !careful) count_visible<T, N>(g, key, keys, tile, w.seen);
     if (careful)
         for (int64_t j = 0; j < keys * N; ++j) w.visible[j] = tile[j] > splat(minus_infinity<T>);
@@ -167,25 +190,19 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
         // A row that has seen nothing yet keeps m = -inf; 0 stands in for it, so that -inf - m is never NaN.
         const Vec<T> m = top[n] == splat(minus_infinity<T>) ? Vec<T>{} : top[n];
         rescale[n] = exp(g.top[n] - m);
-        Vec<T> sum{}, weighted{};
-        int64_t j = 0;
+        const auto exponentiate = want.entropy ? want.sum_squares ? exponentials_of_tile<T, N, true, true>
+                                                                  : exponentials_of_tile<T, N, true, false>
+                                  : want.sum_squares ? exponentials_of_tile<T, N, false, true>
+                                                     : exponentials_of_tile<T, N, false, false>;
+        const Sums<T> more = exponentiate(tile + n, keys, m);
         if (want.entropy) {
-            for (; j + 4 <= keys; j += 4) exponentials<T, N, 4, true>(tile + j * N + n, m, sum, weighted);
-            for (; j < keys; ++j) exponentials<T, N, 1, true>(tile + j * N + n, m, sum, weighted);
             const Vec<T> drop = g.total[n] == 0 ? Vec<T>{} : g.top[n] - m;
-            g.entropy[n] = rescale[n] * (g.entropy[n] + drop * g.total[n]) + weighted;
-        } else {
-            for (; j + 4 <= keys; j += 4) exponentials<T, N, 4, false>(tile + j * N + n, m, sum, weighted);
-            for (; j < keys; ++j) exponentials<T, N, 1, false>(tile + j * N + n, m, sum, weighted);
+            g.entropy[n] = rescale[n] * (g.entropy[n] + drop * g.total[n]) + more.weighted;
         }
-        if (want.sum_squares) {
-            Vec<T> more{};
-            for (int64_t k = 0; k < keys; ++k) more += tile[k * N + n] * tile[k * N + n];
-            g.squares[n] = g.squares[n] * (rescale[n] * rescale[n]) + more;
-        }
-        g.total[n] = g.total[n] * rescale[n] + sum;
+        if (want.sum_squares) g.squares[n] = g.squares[n] * (rescale[n] * rescale[n]) + more.squares;
+        g.total[n] = g.total[n] * rescale[n] + more.total;
         g.top[n] = top[n];
-        sums[n] = sum;
+        sums[n] = more.total;
         if (p.strip && !careful) g.strip_ref[key / key_block * N + n] = top[n];  // -inf: nothing seen, factor 0
     }
     if (grew) {
@@ -196,6 +213,7 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
             for (int n = 0; n < N; ++n) g.linear[s * N + n] *= rescale[n];
     }
     if (slot.count || want.pooled) watch_weights<T, N>(p, slot, b, g, key, keys, tile, sums);
+    if (want.key_tokens) add_matches<T, N>(p, slot, b, g, key, keys, w.matches, seen == Seen::all, tile);
 
     if (!p.output) return;
     if (p.dropout > 0) {  // after every statistic: those describe the weights before dropout

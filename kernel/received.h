@@ -40,7 +40,7 @@ void add_rows(const Problem& p, int64_t b, int64_t h, Group<T>& g, int64_t first
     for (int64_t key = first_key; key < least(last_key, g.any.until); key += key_block) {
         const int64_t keys = least(key_block, least(last_key, g.any.until) - key);
         Vec<T> unused[N] = {};  // the rows' maxima are known
-        if (!masked_scores<T, N>(p, b, h, g, key, keys, tile, unused)) continue;
+        if (masked_scores<T, N>(p, b, h, g, key, keys, tile, unused) == Seen::nothing) continue;
         for (int64_t j = 0; j < keys; ++j) {
             Vec<T> sum{};
             for (int n = 0; n < N; ++n) sum += in_use[n] ? exp(tile[j * N + n] - top[n]) * inverse[n] : Vec<T>{};

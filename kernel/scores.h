@@ -82,18 +82,18 @@ void apply_segments(const int32_t* segments, const Group<T>& g, int64_t keys, Ve
 
 // Scores of keys [key, key + keys) for the group: scale, soft cap, bias and ALiBi, then what is hidden becomes -inf
 // whatever the key holds (selected, never added or multiplied, so NaN in a hidden key cannot leak). `top` (N vectors)
-// grows to the largest of them. Returns false, with nothing written, when everything is hidden.
+// grows to the largest of them. Returns what the rows see: `nothing`, and nothing is written; `all`: no score was touched.
 template <class T, int N>
-bool masked_scores(const Problem& p, int64_t b, int64_t h, const Group<T>& g, int64_t key, int64_t keys, Vec<T>* s,
+Seen masked_scores(const Problem& p, int64_t b, int64_t h, const Group<T>& g, int64_t key, int64_t keys, Vec<T>* s,
                    Vec<T>* top) {
     using I = typename Lane<T>::Int;
-    if (key >= g.any.until || key + keys <= g.any.from) return false;
+    if (key >= g.any.until || key + keys <= g.any.from) return Seen::nothing;
     const auto entry = [&](const Operand& m) { return m.batch[b] + h * m.head + g.first * m.row + key * m.col; };
     Seen seen = Seen::all;
     if (p.mask_kind == MaskKind::boolean) {
         const uint8_t* mask = static_cast<const uint8_t*>(p.mask.data) + entry(p.mask);
         seen = classify(mask, p.mask.row, p.mask.col, g.used, keys);
-        if (seen == Seen::nothing) return false;
+        if (seen == Seen::nothing) return seen;
     }
     const int32_t* segments = p.key_segments ? p.key_segments + b * p.n_k + key : nullptr;
     if (segments) {
@@ -102,7 +102,7 @@ bool masked_scores(const Problem& p, int64_t b, int64_t h, const Group<T>& g, in
             low = segments[j] < low ? segments[j] : low;
             high = segments[j] > high ? segments[j] : high;
         }
-        if (low > g.high_segment || high < g.low_segment) return false;
+        if (low > g.high_segment || high < g.low_segment) return Seen::nothing;
         if (low == high && g.low_segment == g.high_segment) segments = nullptr;  // one and the same
     }
 
@@ -114,7 +114,7 @@ bool masked_scores(const Problem& p, int64_t b, int64_t h, const Group<T>& g, in
                              !p.bias.data && p.mask_kind != MaskKind::additive && !p.alibi_slopes;
     if (as_they_are) {
         multiply<T, N, Finish::write_and_top>(rows, k.row, k.col, keys, p.d_k, g.query, s, top);
-        return true;
+        return Seen::all;
     }
     multiply<T, N, Finish::write>(rows, k.row, k.col, keys, p.d_k, g.query, s);
 
@@ -145,7 +145,7 @@ bool masked_scores(const Problem& p, int64_t b, int64_t h, const Group<T>& g, in
     hide(outside, keys);
     for (int n = 0; n < N; ++n)
         for (int64_t j = 0; j < keys; ++j) top[n] = s[j * N + n] > top[n] ? s[j * N + n] : top[n];
-    return true;
+    return Seen::part;
 }
 
 }  // namespace headwise::HEADWISE_ISA

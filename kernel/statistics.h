@@ -1,9 +1,10 @@
 // statistics.h: what rides along with the softmax, row by row.
 //
-// Two kinds. Those that need scores: argmax, top-k, counts of possible matches (`watch_scores`, before exp). Those that
-// are linear in e^{s-m}: masses and means (`watch_weights`, after exp); they are rescaled together with the output.
+// Two kinds. Those that need scores: argmax, top-k (`watch_scores`, before exp). Those that are linear in e^{s-m}: masses
+// and means (`watch_weights`, after exp); they are rescaled together with the output.
 #pragma once
 
+#include "matches.h"
 #include "scores.h"
 
 namespace headwise::HEADWISE_ISA {
@@ -24,39 +25,9 @@ inline void insert_top_k(Group<T>& g, int64_t k, int64_t lane, T score, int32_t 
     g.top_k_least[lane / lanes<T>][lane % lanes<T>] = scores[k - 1];
 }
 
-template <class T>
-struct Tokens {
-    IntVec<T> key, before;  // the key's token and the one before it
-    bool has_before;
-    IntVec<T> at;
-};
-
-// Lanes whose query matches this key: same token at another place; or the key follows such a place.
-template <class T>
-inline IntVec<T> is_duplicate(const Tokens<T>& t, IntVec<T> token, IntVec<T> position, bool causal) {
-    return (token == t.key) & (causal ? position > t.at : position != t.at);
-}
-template <class T>
-inline IntVec<T> is_induction(const Tokens<T>& t, IntVec<T> token, IntVec<T> position, bool causal) {
-    if (!t.has_before) return IntVec<T>{};
-    return (token == t.before) & (causal ? position >= t.at : position != t.at - 1);
-}
-template <class T>
-inline bool may_match(const Problem& p, int64_t b, const Group<T>& g, int64_t key) {
-    const int32_t* t = p.statistics.key_tokens + b * p.n_k;
-    return g.may_hold(t[key]) || (key > 0 && g.may_hold(t[key - 1]));
-}
-template <class T>
-inline Tokens<T> tokens_at(const Problem& p, int64_t b, int64_t key) {
-    using I = typename Lane<T>::Int;
-    const int32_t* t = p.statistics.key_tokens + b * p.n_k;
-    return {splat<I>(I(t[key])), splat<I>(I(key > 0 ? t[key - 1] : 0)), key > 0, splat<I>(I(key))};
-}
-
 // Before exp: `s` holds scores, `top` the maximum including this tile; g.top is still the one before it.
 template <class T, int N>
-void watch_scores(const Problem& p, int64_t b, Group<T>& g, int64_t key, int64_t keys, const Vec<T>* s,
-                  const Vec<T>* top) {
+void watch_scores(const Problem& p, Group<T>& g, int64_t key, int64_t keys, const Vec<T>* s, const Vec<T>* top) {
     const Statistics& want = p.statistics;
     if (want.argmax)
         for (int n = 0; n < N; ++n) {
@@ -83,16 +54,6 @@ void watch_scores(const Problem& p, int64_t b, Group<T>& g, int64_t key, int64_t
                         insert_top_k(g, want.top_k, n * lanes<T> + i, s[j * N + n][i], int32_t(key + j));
                     }
             }
-    if (want.duplicate_count || want.induction_count)
-        for (int64_t j = 0; j < keys; ++j) {
-            if (!may_match(p, b, g, key + j)) continue;
-            const Tokens<T> t = tokens_at<T>(p, b, key + j);
-            for (int n = 0; n < N; ++n) {
-                const IntVec<T> visible = s[j * N + n] > splat(minus_infinity<T>);
-                g.duplicates[n] -= visible & is_duplicate(t, g.tokens[n], g.position[n], p.causal);
-                g.inductions[n] -= visible & is_induction(t, g.tokens[n], g.position[n], p.causal);
-            }
-        }
 }
 
 // Adds sum e |position - key|. Where all gaps of a row have one sign, |position - first key| -+ j costs one multiply-add a
@@ -184,20 +145,6 @@ void watch_weights(const Problem& p, const Slots& slot, int64_t b, Group<T>& g, 
     if (slot.distance >= 0) add_distance<T, N>(g, key, keys, e, sums, g.linear + slot.distance * N);
     if (slot.buckets >= 0)
         add_buckets<T, N>(g, nearest, key, keys, want.n_buckets, e, sums, g.linear + slot.buckets * N);
-    if (slot.duplicate >= 0 || slot.induction >= 0)
-        for (int64_t j = 0; j < keys; ++j) {
-            if (!may_match(p, b, g, key + j)) continue;
-            const Tokens<T> t = tokens_at<T>(p, b, key + j);
-            for (int n = 0; n < N; ++n) {
-                const Vec<T> w = e[j * N + n];
-                if (slot.duplicate >= 0)
-                    g.linear[slot.duplicate * N + n] +=
-                        is_duplicate(t, g.tokens[n], g.position[n], p.causal) ? w : Vec<T>{};
-                if (slot.induction >= 0)
-                    g.linear[slot.induction * N + n] +=
-                        is_induction(t, g.tokens[n], g.position[n], p.causal) ? w : Vec<T>{};
-            }
-        }
     if (slot.offsets >= 0)
         for (int64_t o = 0; o < want.n_offsets; ++o) {
             T* mass = reinterpret_cast<T*>(g.linear + (slot.offsets + o) * N);
