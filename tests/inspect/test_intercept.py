@@ -8,7 +8,7 @@ from torch import nn
 from headwise.errors import CapabilityError
 from headwise.inspect.capture import Seams, attached
 from headwise.inspect.run import inspect_heads
-from headwise.inspect.seams import find_seams
+from headwise.inspect.seams import listen
 
 from .compare import assert_scene
 from .dense import Scene
@@ -19,7 +19,7 @@ EVERYWHERE = Seams(registry=frozenset(), sdpa=True, softmax=True)
 
 
 def heard(model, *args, compute="torch", **inputs):
-    seams = find_seams(model, lambda: model(*args, **inputs))
+    seams = listen(model, lambda: model(*args, **inputs)).seams
     calls = []
     with attached(model, calls.append, compute=compute, seams=seams):
         output = model(*args, **inputs)

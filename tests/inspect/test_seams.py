@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headwise.inspect.seams import find_seams
+from headwise.inspect.seams import listen
 
 from .zoo import build, inputs_of, random_ids
 
@@ -13,7 +13,7 @@ def test_models_of_the_registry(kind):
     model, passes = build(kind), []
     model.register_forward_pre_hook(lambda *_: passes.append(1))
     inputs = {"input_ids": random_ids()} if kind == "diffllama" else inputs_of(kind)
-    seams = find_seams(model, lambda: model(**inputs))
+    seams = listen(model, lambda: model(**inputs)).seams
     assert seams.registry and not seams.sdpa and not seams.softmax and len(passes) == 1
     assert id(model.config) in seams.registry or kind in ("t5", "vit")
 
@@ -21,17 +21,17 @@ def test_models_of_the_registry(kind):
 @pytest.mark.parametrize(("kind", "sdpa"), [("bloom", False), ("mpt", False), ("falcon", True)])
 def test_models_outside_of_it_keep_their_own(kind, sdpa):
     model, ids = build(kind), random_ids()
-    seams = find_seams(model, lambda: model(input_ids=ids))
+    seams = listen(model, lambda: model(input_ids=ids)).seams
     assert seams.registry == frozenset() and seams.sdpa == sdpa and seams.softmax != sdpa
 
 
 def test_a_model_without_attention():
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Softmax(-1))
-    seams = find_seams(model, lambda: model(torch.ones(2, 3)))
+    seams = listen(model, lambda: model(torch.ones(2, 3))).seams
     assert seams.registry == frozenset() and not seams.sdpa and not seams.softmax
 
 
 def test_a_failure_of_the_model_itself_is_not_hidden():
     model = build("llama")
     with pytest.raises(IndexError):
-        find_seams(model, lambda: model(input_ids=torch.tensor([[400]])))
+        listen(model, lambda: model(input_ids=torch.tensor([[400]])))

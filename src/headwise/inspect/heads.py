@@ -8,7 +8,7 @@ from headwise.inspect.labels import INDUCTION, label_of
 from headwise.inspect.pictures import induction_link, strongest_links
 from headwise.inspect.scorecard import SELF, in_order
 from headwise.inspect.scores import LayerScores
-from headwise.inspect.tally import Mean, Received
+from headwise.inspect.tally import Floats, Integers, Mean, Received
 
 DIGITS = 6  # decimals of single weights in a report
 WITH_SHARE = ("duplicate", "induction", "induction_entry", "induction_without_first")
@@ -89,7 +89,7 @@ def received_entry(received: Received, head: int) -> dict[str, Any]:
     total = received.total[head]
     seen = received.seen[head if len(received.seen) > 1 else 0]
     mean = np.divide(total, seen, out=np.zeros_like(total), where=seen > 0)
-    heaviest = np.lexsort((np.arange(len(total)), -total))[:HEAVIEST]
+    heaviest = largest(total, HEAVIEST)
     enough = seen >= max(2.0, 0.1 * float(seen.max(initial=0.0)))
     sinks = np.flatnonzero(enough & (mean > SINK))
     sinks = sinks[np.argsort(-mean[sinks], kind="stable")][:MOST_SINKS]
@@ -99,6 +99,15 @@ def received_entry(received: Received, head: int) -> dict[str, Any]:
         ],
         "sinks": [[int(k), round(float(mean[k]), DIGITS)] for k in sinks],
     }
+
+
+def largest(values: Floats, count: int) -> Integers:
+    """Where the largest values stand, largest first, of equal ones the first; the others are not sorted."""
+    at = np.arange(len(values))
+    if len(values) > count:
+        at = np.flatnonzero(values >= np.partition(values, -count)[-count])
+    found: Integers = at[np.argsort(-values[at], kind="stable")][:count]
+    return found
 
 
 def _rounded_links(links: list[list[Any]]) -> list[list[Any]]:

@@ -16,6 +16,13 @@ N_LINKS = 10  # strongest links kept per head
 Link = tuple[int, int, float]
 
 
+def block_of(n: int) -> int:
+    """Tokens a side of a cell of the map of n tokens: from 64 on a multiple of 64, so that few of the kernel's
+    blocks of keys lie in two cells."""
+    block = max(1, -(-n // Pictures.SIDE))
+    return block if block < 64 else -(-block // 64) * 64
+
+
 @dataclass(eq=False)
 class Pictures:
     """The drawable part of a layer; every array has the heads first.
@@ -116,6 +123,9 @@ def strongest_links(pictures: Pictures, head: int, queries: Text, keys: Text) ->
     words = others & ~queries.is_special[query] & ~keys.is_special[np.maximum(key, 0)]
     chosen = next((links for links in (words, others, exists) if links.any()), exists)
     best = np.flatnonzero(chosen)
+    if len(best) > 2 * N_LINKS:  # sort only those that are among the strongest, ties included
+        least = np.partition(weight[best], -2 * N_LINKS)[-2 * N_LINKS]
+        best = best[weight[best] >= least]
     best = best[np.lexsort((key[best], query[best], -weight[best]))]
     found: dict[tuple[int, int], float] = {}
     for at in best[: 2 * N_LINKS]:  # the strongest key of a kept row stands there twice

@@ -110,7 +110,10 @@ def _plain_means(rows: Rows, values: npt.NDArray[Any], is_causal: bool) -> tuple
     seen = np.full(len(rows.at), n_k)
     if is_causal:
         seen = np.clip(rows.at + rows.start + 1, 0, n_k)
-    sums = np.cumsum(values, axis=1, dtype=np.float64)[:, np.maximum(seen, 1) - 1]
+    stops, where = np.unique(np.maximum(seen, 1), return_inverse=True)
+    between = np.add.reduceat(values, np.append(0, stops[:-1]), axis=1, dtype=np.float64)
+    between[:, -1] = values[:, stops[-2] if len(stops) > 1 else 0 : stops[-1]].sum(axis=1, dtype=np.float64)
+    sums = np.cumsum(between, axis=1)[:, where]
     means = np.where(seen[:, None] > 0, sums / np.maximum(seen, 1)[:, None], 0.0)
     first = np.where(seen > 0, 1 / np.maximum(seen, 1), 0.0)[None]
     return np.repeat(means, heads // len(means), axis=0), first

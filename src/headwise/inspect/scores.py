@@ -23,7 +23,7 @@ from headwise.inspect.measures import (
     tally_of,
     visible_of,
 )
-from headwise.inspect.pictures import Pictures, picture_of
+from headwise.inspect.pictures import Pictures, block_of, picture_of
 from headwise.inspect.rows import Rows, plain, sample_starts
 from headwise.inspect.tally import Mean, Tally
 from headwise.inspect.text import Text
@@ -93,11 +93,7 @@ class Scorer:
         keys = queries if keys is None else keys
         n_q = int(call.query.shape[-2])
         known = self.layers.get(call.layer)
-        block = (
-            max(1, -(-max(call.first_row + n_q, keys.n) // Pictures.SIDE))
-            if known is None
-            else known.pictures.block
-        )
+        block = block_of(max(call.first_row + n_q, keys.n)) if known is None else known.pictures.block
         for piece in _whole_blocks(call, block):
             self._score(piece, queries, keys, block)
 

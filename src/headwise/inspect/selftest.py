@@ -9,7 +9,7 @@ import torch
 from headwise.errors import CapabilityError
 from headwise.inspect.capture import AttentionCall, Seams, attached
 from headwise.inspect.inputs import Inputs, Sequence, forward
-from headwise.inspect.seams import find_seams
+from headwise.inspect.seams import listen
 
 PROBE_TOKENS = 32
 # Relative to the largest output: a model that ran eager attention differs by rounding.
@@ -54,10 +54,8 @@ def self_test(model: torch.nn.Module, inputs: Inputs, compute: str = "torch") ->
     """
     probe = inputs.first(PROBE_TOKENS)
     plain = forward(model, probe)
-    seams = find_seams(model, lambda: forward(model, probe))
-    calls: list[AttentionCall] = []
-    with attached(model, calls.append, compute=compute, seams=seams):
-        listened = forward(model, probe)
+    heard = listen(model, lambda: forward(model, probe), compute)
+    seams, calls = heard.seams, heard.calls
     if not calls:
         raise CapabilityError(
             "model",
@@ -66,7 +64,7 @@ def self_test(model: torch.nn.Module, inputs: Inputs, compute: str = "torch") ->
             f"{type(model).__name__}: no attention call seen",
             "headwise.inspect_qk(query, key) takes the arrays themselves",
         )
-    difference = _difference(plain, listened)
+    difference = _difference(plain, heard.output)
     itself = [call for call in calls if call.kind == "self"]
     main = probe.main
     leak = None
