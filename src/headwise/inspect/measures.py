@@ -12,6 +12,7 @@ import numpy as np
 
 from headwise.errors import HeadwiseError
 from headwise.inspect.call import AttentionCall
+from headwise.inspect.pages import on_own_pages
 from headwise.inspect.tally import (
     NEAR,
     OFFSETS,
@@ -102,7 +103,9 @@ def tally_of(call: AttentionCall, aux: Aux, visible: Visible, keys: Text) -> Tal
     means = _spread(aux, visible, of) | _classes(aux, visible, keys, of) | _content(aux, keys, of)
     if aux.sink_logit_mass is not None:
         means["sink_logit"] = mean_over(_rows(aux.sink_logit_mass), of, of)
-    received = Received(_rows(aux.received), _rows(aux.received_count))
+    seen = _rows(aux.received_count)
+    seen = seen[:1] if (seen == seen[0]).all() else seen
+    received = Received(on_own_pages(_rows(aux.received)), on_own_pages(seen))
     count = of.sum(axis=1, dtype=np.float64)
     heads = len(_rows(aux.entropy))
     if call.kind != "self":

@@ -7,6 +7,7 @@ import numpy as np
 
 from headwise.inspect.call import AttentionCall
 from headwise.inspect.measures import strongest_of
+from headwise.inspect.pages import on_own_pages
 from headwise.inspect.rows import Rows
 from headwise.inspect.tally import Floats, Integers
 from headwise.inspect.text import Text
@@ -17,8 +18,8 @@ Link = tuple[int, int, float]
 
 
 def block_of(n: int) -> int:
-    """Tokens a side of a cell of the map of n tokens: from 64 on a multiple of 64, so that few of the kernel's
-    blocks of keys lie in two cells."""
+    """Tokens a side of a cell of the map of n tokens: from 64 on a multiple of 64, so that few of the
+    kernel's blocks of keys lie in two cells."""
     block = max(1, -(-n // Pictures.SIDE))
     return block if block < 64 else -(-block // 64) * 64
 
@@ -102,9 +103,8 @@ def picture_of(call: AttentionCall, aux: Aux, rows: Rows, block: int, top_k: int
     count = np.add.reduceat(sees, starts, axis=1)
     mass = np.nan_to_num(np.asarray(aux.pooled, np.float64)[0]) * count[..., None]
     offset = call.offset - call.first_row if call.kind == "self" else None
-    return Pictures(
-        n_q, int(call.key.shape[-2]), offset, at, index, weight, strongest, largest, block, mass, count
-    )
+    kept = [on_own_pages(part) for part in (at, index, weight, strongest, largest)]
+    return Pictures(n_q, int(call.key.shape[-2]), offset, *kept, block, mass, count)
 
 
 def strongest_links(pictures: Pictures, head: int, queries: Text, keys: Text) -> list[list[Any]]:

@@ -48,7 +48,7 @@ class Redundancy:
         self.seed = seed
         self.heads: list[Head] = []
         self.rows: Integers = np.zeros(0, np.int64)
-        # Of all heads, in one piece each: many small ones would break up the memory that the model uses again.
+        # Of all heads, in one piece each: many small ones would break up the memory that the model reuses.
         self._kept: npt.NDArray[np.float32] = np.zeros((0, 0, 0), np.float32)
         self._sketches: npt.NDArray[np.float32] = np.zeros((0, 0), np.float32)
         self._signs: npt.NDArray[np.float32] | None = None
