@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headwise.errors import HeadwiseError
-from headwise.inspect import inspect_qk, pairs
+from headwise.inspect import inspect_qk, rows
 
 from .dense import logits, softmax
 
@@ -51,7 +51,7 @@ def expected_of(weights, visible, gold, candidates, both_ways):
 @pytest.mark.parametrize("candidates", [None, [0, 2, 3, 4, 9, 10]])
 @pytest.mark.parametrize("causal", [False, True])
 def test_against_dense_weights(monkeypatch, both_ways, candidates, causal):
-    monkeypatch.setattr(pairs, "PIECE", 200)  # several pieces
+    monkeypatch.setattr(rows, "PIECE", 200)  # several pieces
     query, key = arrays()
     options = {
         "pairs": GOLD,

@@ -12,7 +12,7 @@ from headwise.inspect import heads, inspect_heads
 from headwise.inspect.positions import positions
 
 from .test_capture import state_of
-from .zoo import N_TOKENS, build, inputs_of
+from .zoo import N_TOKENS, build, eager_weights, inputs_of
 
 
 def test_the_report_says_what_was_inspected(ids):
@@ -59,6 +59,37 @@ def test_tokens_default_to_the_ids(bert, ids):
         "No special tokens were named, so that score is missing."
     ]
     assert report.layers[0]["heads"][0]["scores"]["special"]["value"] is None
+
+
+def test_classes_of_ones_own(bert, ids):
+    words = ["a", "b"] * 9 + ["c"]
+    report = inspect_heads(bert, ids, words, classes={"b": ["b", "z"], "ends": [0, N_TOKENS - 1]})
+    dense, _ = eager_weights("bert", {"input_ids": ids})
+    for layer, weights in zip(report.layers, dense, strict=True):
+        for head, w in zip(layer["heads"], weights[0].double().numpy(), strict=True):
+            for name, where in (("b", list(range(1, 18, 2))), ("ends", [0, 18])):
+                line = head["scores"][f"class:{name}"]
+                assert line["value"] == pytest.approx(w[:, where].sum(axis=1).mean(), abs=1e-5)
+                assert line["null"] == pytest.approx(len(where) / N_TOKENS, abs=1e-9)
+    assert {"class:b", "class:ends"} <= {score["key"] for score in report.scores}
+    two = inputs_of("bart")
+    report = inspect_heads(build("bart"), two, classes={"x": [1]}, source_classes={"y": [2, 3]})
+    for layer in report.layers:
+        keys = {key for key in layer["heads"][0]["scores"] if key.startswith("class:")}
+        assert keys == {"class:y" if layer["keys"] == "source" else "class:x"}
+
+
+def test_classes_that_the_text_does_not_have_are_refused(bert, ids):
+    refused(bert, ids, r"classes: expected a mapping from names to positions or tokens; received list",
+            classes=[1])  # fmt: skip
+    refused(bert, ids, r"classes\['a'\]: expected tokens of the text, as they are shown, or positions; "
+            "received 'x', 'y'", classes={"a": ["x", "y"]})  # fmt: skip
+    for members in ([19], [1, 1], "abc", ["x", 1], [0.5]):
+        refused(
+            bert, ids, r"classes\['a'\]: expected different positions from 0 to 18", classes={"a": members}
+        )
+    two = inputs_of("t5")
+    refused(build("t5"), two, r"source_classes\['a'\]: expected different", source_classes={"a": [40]})
 
 
 def test_progress_counts_layers(bert, ids):

@@ -26,6 +26,10 @@ def current() -> dict[str, Any]:
         "many": 2, "candidates": 4, "both_ways": True,
         "best": [{**place, "value": 0.5, "null": 0.1, "mass": 0.3, "matched": None}],
     }  # fmt: skip
+    report["needle"] = {
+        "keys": "text", "start": 2, "stop": 5, "steps": 6, "possible": 4, "threshold": 0.1, "heads": 4,
+        "above": 1, "best": [{**place, "value": 0.667, "null": 0.05, "counted": 1.0}],
+    }  # fmt: skip
     names = ("induction", "induction_control", "induction_null", "induction_entry", "preceding", "previous",
              "previous_all", "previous_null")  # fmt: skip
     report["probe"] = {
@@ -54,6 +58,12 @@ def test_a_report_of_this_version_is_left_as_it_is() -> None:
     before = copy.deepcopy(report)
     assert read(report) == before == report
     draw(report)
+
+
+def test_a_report_from_before_a_part_was_added_is_still_read() -> None:
+    report = current()
+    del report["needle"]
+    assert read(report) == {**report, "needle": None}
 
 
 def places(part: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -17,6 +17,9 @@ def test_every_part_is_drawn_with_what_uniform_attention_gives() -> None:
     text = " ".join(to_text(current(), 100).split())
     for needed in ("Random-token probe", "4 sequences of 25 random tokens, 4 times over", "control",
                    "Heads that find the 2 gold pairs, both ways, among 4 candidates", "same distances",
+                   "Heads that copy the needle (tokens 2–4 of the text)",
+                   "6 tokens written, 4 of them tokens of the needle. 1 of 4 heads copy more than 0.10",
+                   "every step counted", "0.67",
                    "Heads that look alike", "2 heads: 0.0, 1.1", "0.69 = no key in common",
                    "Attention rollout through all layers", "0–5", "uniform"):  # fmt: skip
         assert needed in text, needed
@@ -24,8 +27,16 @@ def test_every_part_is_drawn_with_what_uniform_attention_gives() -> None:
 
 def test_reports_without_them_say_nothing_of_them() -> None:
     text = to_text(make_report())
-    for absent in ("probe", "gold", "alike", "rollout", "Cross-attention"):
+    for absent in ("probe", "gold", "needle", "alike", "rollout", "Cross-attention"):
         assert absent not in text
+
+
+def test_a_needle_that_nobody_copies() -> None:
+    report = current()
+    report["needle"] |= {"start": 4, "best": [], "above": 0, "possible": 0}
+    text = " ".join(to_text(report, 120).split())
+    assert "the needle (token 4 of the text)" in text and "0 of 4 heads copy" in text
+    assert "every step counted" not in text
 
 
 def test_no_alike_heads_and_many_groups() -> None:

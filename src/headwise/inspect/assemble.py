@@ -30,7 +30,7 @@ def assemble(
         model: name, source, architecture, layers, heads, kv_heads, head_dim, causal.
         check: what the self-test found; None: none was run.
         notes: sentences to put first among the report's notes.
-        extras: the report's fields pairs, probe, redundancy and rollout, where there are any.
+        extras: the report's fields pairs, needle, probe, redundancy and rollout, where there are any.
     """
     texts = texts_of(layers)
     main = texts[0]
@@ -54,6 +54,7 @@ def assemble(
         telling=most_telling(entries),
         notes=[*notes, *_notes(layers, main), *out_of_reach(null, main.n)],
         pairs=None,
+        needle=None,
         probe=None,
         redundancy=None,
         rollout=None,

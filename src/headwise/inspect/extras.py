@@ -1,4 +1,4 @@
-"""What a report can hold beside the scores: gold pairs, redundancy and rollout, from the user's wishes."""
+"""What a report can hold beside the scores, by the user's wishes: pairs, a needle, redundancy, rollout."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,8 +6,10 @@ from typing import Any
 from headwise.inspect.heads import layer_entry
 from headwise.inspect.pairs import GoldPairs
 from headwise.inspect.redundancy import Redundancy
+from headwise.inspect.retrieval import Retrieval
 from headwise.inspect.rollout import Rollout
 from headwise.inspect.scores import Scorer
+from headwise.inspect.tally import Integers
 from headwise.inspect.text import Text
 
 
@@ -15,32 +17,43 @@ from headwise.inspect.text import Text
 class Extras:
     """Wishes, as ``inspect_heads`` and ``inspect_qk`` take them, and the watchers that fulfil them.
 
-    ``heads`` is the number of heads of all layers together.
+    ``heads`` is the number of heads of all layers together; ``written`` what a model wrote, None where none
+    did: how many tokens it had read before, and the ids of the written ones.
     """
 
     heads: int
     pairs: Any = None
     pair_candidates: Any = None
     pairs_both_ways: bool = False
+    needle: Any = None
+    written: tuple[int, Integers] | None = None
     redundancy: bool = True
     rollout: Any = None
     _pairs: GoldPairs | None = field(default=None, init=False)
+    _needle: Retrieval | None = field(default=None, init=False)
     _redundancy: Redundancy | None = field(default=None, init=False)
     _rollout: Rollout | None = field(default=None, init=False)
 
-    def attach(self, scorer: Scorer, queries: Text, keys: Text | None = None) -> "Extras":
+    def attach(
+        self, scorer: Scorer, queries: Text, keys: Text | None = None, read: Text | None = None
+    ) -> "Extras":
         """Listen to the scorer from now on.
 
         Args:
-            queries, keys: the texts of the layers that pairs, redundancy and rollout are about.
+            queries, keys: the texts of the layers that all this is about; keys None: the queries' own.
+            read: the text in which pairs and needle have their keys; None: that of ``keys``.
 
         Raises:
             HeadwiseError: wishes that do not fit the texts.
         """
         keys = queries if keys is None else keys
+        read = keys if read is None else read
         if self.pairs is not None:
-            self._pairs = GoldPairs(self.pairs, self.pair_candidates, self.pairs_both_ways, queries, keys)
+            self._pairs = GoldPairs(self.pairs, self.pair_candidates, self.pairs_both_ways, queries, read)
             scorer.watchers.append(self._pairs.watch)
+        if self.needle is not None:
+            self._needle = Retrieval(self.needle, self.written, queries, read)
+            scorer.watchers.append(self._needle.watch)
         if self.redundancy:
             self._redundancy = Redundancy(self.heads, queries, keys)
             scorer.watchers.append(self._redundancy.watch)
@@ -51,9 +64,11 @@ class Extras:
 
     def report(self, scorer: Scorer) -> dict[str, Any]:
         """The fields of the report."""
-        layers = [layer_entry(layer) for layer in scorer.entries()] if self._pairs else []
+        asked = self._pairs is not None or self._needle is not None
+        layers = [layer_entry(layer) for layer in scorer.entries()] if asked else []
         return {
             "pairs": self._pairs.report(layers) if self._pairs else None,
+            "needle": self._needle.report(layers) if self._needle else None,
             "redundancy": self._redundancy.report() if self._redundancy else None,
             "rollout": self._rollout.report() if self._rollout else None,
         }

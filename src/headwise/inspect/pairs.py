@@ -13,12 +13,11 @@ import numpy.typing as npt
 from headwise.errors import HeadwiseError
 from headwise.inspect.call import AttentionCall
 from headwise.inspect.positions import positions
-from headwise.inspect.rows import weights_of
+from headwise.inspect.rows import weights_at
 from headwise.inspect.tally import Booleans, Floats, Integers, Mean, Tally
 from headwise.inspect.text import Text
 from headwise.statistics import Aux
 
-PIECE = 2**24  # weights that are held at a time
 BEST = 10  # heads that the report lists
 
 
@@ -97,9 +96,9 @@ class GoldPairs:
 
     def _weights(self, call: AttentionCall, at: Integers, columns: Integers | None = None) -> Floats:
         """(H, P, n_k): the rows of the pairs; with ``columns``, at these keys the mean with the way back."""
-        rows = _in_pieces(call, at, np.arange(call.key.shape[-2]))
+        rows = weights_at(call, at, np.arange(call.key.shape[-2]))
         if columns is not None:
-            back = _in_pieces(call, columns, at)  # (H, columns, P)
+            back = weights_at(call, columns, at)  # (H, columns, P)
             rows[:, :, columns] = (rows[:, :, columns] + back.swapaxes(1, 2)) / 2
         return rows
 
@@ -156,13 +155,6 @@ def _matched(queries: Integers, gold: Booleans) -> Floats:
         others = (there >= 0) & (there < gold.shape[1]) & (np.arange(len(queries)) != row)
         count[np.flatnonzero(others), there[others]] += 1
     return np.where(gold, 0.0, count)
-
-
-def _in_pieces(call: AttentionCall, at: Integers, columns: Integers) -> Floats:
-    """(H, len(at), len(columns)) weights of some rows, a bounded number of rows at a time."""
-    step = max(1, PIECE // (call.query.shape[-3] * call.key.shape[-2]))
-    pieces = [weights_of(call, at[a : a + step])[..., columns] for a in range(0, len(at), step)]
-    return np.concatenate(pieces, axis=1)
 
 
 def _mean(totals: Any, rows: int, heads: int) -> Mean:

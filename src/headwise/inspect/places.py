@@ -1,6 +1,6 @@
 """Which tokens the queries and the keys of a call are: a text of the inputs, or positions without a name."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from headwise.inspect.text import Text
 
 Words = Sequence[str] | Callable[[list[int]], Sequence[str]] | None
 Special = Sequence[int] | Callable[[list[int]], Sequence[int]] | None
+Classes = Mapping[str, Sequence[int] | Sequence[str]] | None
 
 
 class Places:
@@ -32,11 +33,22 @@ class Places:
         names = {id(module): name for name, module in model.named_modules()}
         self._encoder = None if encoder is None else names.get(id(encoder))
 
-    def add(self, name: str, inputs: Inputs, words: Words, special: Special, argument: str = "") -> None:
-        """Make a text of the inputs known, with words to show and the positions of special tokens.
+    def add(
+        self,
+        name: str,
+        inputs: Inputs,
+        words: Words,
+        special: Special,
+        classes: Classes = None,
+        argument: str = "",
+    ) -> None:
+        """Make a text of the inputs known, with words to show, the positions of special tokens, and classes.
+
+        Args:
+            argument: what stands before the names of the user's arguments in a message.
 
         Raises:
-            HeadwiseError: words or positions that do not fit.
+            HeadwiseError: words, positions or classes that do not fit.
         """
         sequence = inputs.texts[name]
         a, z = sequence.span
@@ -46,7 +58,8 @@ class Places:
         where = np.zeros(z - a, bool)
         where[positions_of(f"{argument}special", special, z - a)] = True
         shown = _words(f"{argument}tokens", words, ids, z - a)
-        self.texts[name] = (Text(z - a, ids, where, name=name, words=shown), (a, z), sequence.n)
+        text = Text(z - a, ids, where, name=name, words=shown)
+        self.texts[name] = (text.with_classes(classes, f"{argument}classes"), (a, z), sequence.n)
 
     def main(self) -> Text | None:
         """The text that the model writes, or reads if it writes none."""

@@ -1,5 +1,6 @@
 """Positions that a user names: special tokens, classes of tokens, candidates."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,25 @@ def positions(argument: str, given: Any, n: int) -> list[int]:
     if len(set(at)) < len(at) or not 0 <= at[0] <= at[-1] < n:
         raise HeadwiseError(argument, expected, f"{found.tolist()}"[:80], hint)
     return at
+
+
+def members(argument: str, given: Any, shown: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """(n,) True at the members of a class: different positions, or every place of the tokens named.
+
+    Args:
+        given: positions, or tokens as they are ``shown``.
+
+    Raises:
+        HeadwiseError: positions that do not exist; tokens of which none stands in the text.
+    """
+    words = list(given) if isinstance(given, list | tuple | set | frozenset | np.ndarray) else []
+    if not words or not all(isinstance(word, str) for word in words):
+        return booleans_at(argument, given, len(shown))
+    where = np.array([token in frozenset(words) for token in shown])
+    if not where.any():
+        listed = ", ".join(map(repr, words))[:60]
+        raise HeadwiseError(argument, "tokens of the text, as they are shown, or positions", listed)
+    return where
 
 
 def booleans_at(argument: str, given: Any, n: int) -> npt.NDArray[np.bool_]:

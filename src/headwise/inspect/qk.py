@@ -36,7 +36,7 @@ def inspect_qk(
     key_ids: Any = None,
     special: Sequence[int] | None = None,
     key_special: Sequence[int] | None = None,
-    classes: Mapping[str, Sequence[int]] | None = None,
+    classes: Mapping[str, Sequence[int] | Sequence[str]] | None = None,
     pairs: Sequence[Sequence[int]] | None = None,
     pair_candidates: Sequence[int] | None = None,
     pairs_both_ways: bool = False,
@@ -73,7 +73,8 @@ def inspect_qk(
         tokens: n_q strings to show; key_tokens: n_k, in cross-attention. None shows the ids.
         ids, key_ids: token ids, for duplicate and induction scores.
         special, key_special: positions of special tokens, from 0.
-        classes: name -> positions of keys: the weight on each class becomes a score.
+        classes: name -> positions of keys, or tokens as they are shown: the weight on each class becomes a
+            score.
         pairs: gold pairs (query, key): for every head, how often its strongest key is a gold one, and the
             weight on them.
         pair_candidates: positions among which the strongest key is sought; None: all keys.
@@ -240,32 +241,28 @@ def _texts(
     key_ids: Any,
     special: Any,
     key_special: Any,
-    classes: Mapping[str, Sequence[int]] | None,
+    classes: Any,
 ) -> tuple[Text, Text]:
     """What the queries and the keys are: one text, or two."""
     one = n_q == n_k and key_tokens is None and key_ids is None and key_special is None
-    members = {
-        str(label): booleans_at(f"classes[{label!r}]", where, n_k) for label, where in (classes or {}).items()
-    }
     queries = Text(
         n_q,
         _ids("ids", ids, n_q),
         booleans_at("special", special, n_q),
-        members if one else {},
-        "text",
-        _words("tokens", tokens, n_q),
+        name="text",
+        words=_words("tokens", tokens, n_q),
     )
     if one:
+        queries = queries.with_classes(classes)
         return queries, queries
     keys = Text(
         n_k,
         _ids("key_ids", key_ids, n_k),
         booleans_at("key_special", key_special, n_k),
-        members,
-        "source" if cross else "keys",
-        _words("key_tokens", key_tokens, n_k),
+        name="source" if cross else "keys",
+        words=_words("key_tokens", key_tokens, n_k),
     )
-    return queries, keys
+    return queries, keys.with_classes(classes)
 
 
 def _ids(argument: str, given: Any, n: int) -> npt.NDArray[np.int64] | None:

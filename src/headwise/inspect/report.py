@@ -44,6 +44,7 @@ class HeadReport:
         telling: the heads that stand out most, best first.
         notes: plain sentences about what was left out.
         pairs: the gold pairs and the heads that find them; None where none were given.
+        needle: the needle and the heads that copy it as the model writes; None where none was given.
         probe: the random-token probe; None where it was not run.
         redundancy: which heads look alike; None where it was not computed.
         rollout: attention rollout between groups of tokens; None where it was not asked for.
@@ -62,6 +63,7 @@ class HeadReport:
     telling: list[dict[str, Any]]
     notes: list[str]
     pairs: dict[str, Any] | None
+    needle: dict[str, Any] | None
     probe: dict[str, Any] | None
     redundancy: dict[str, Any] | None
     rollout: dict[str, Any] | None

@@ -14,6 +14,7 @@ from headwise.request import AuxRequest
 
 PASSAGE = 24  # consecutive rows that are read together
 PASSAGES = 8
+PIECE = 2**24  # weights that are held at a time
 WHOLE = 512  # a text of no more rows is its own sample
 
 
@@ -165,6 +166,13 @@ def weights_of(call: AttentionCall, at: Integers) -> Floats:
     query, key_array = plain(call.query)[:, :, at], plain(call.key)
     found = attention_statistics(query, key_array, return_aux=AuxRequest(pooled=1), **options)
     return np.nan_to_num(np.asarray(found.pooled, np.float64)[0])
+
+
+def weights_at(call: AttentionCall, at: Integers, columns: Integers) -> Floats:
+    """(H, len(at), len(columns)): the weights of some rows at some keys, a few rows at a time."""
+    step = max(1, PIECE // (call.query.shape[-3] * call.key.shape[-2]))
+    pieces = [weights_of(call, at[a : a + step])[..., columns] for a in range(0, len(at), step)]
+    return np.concatenate(pieces, axis=1)
 
 
 def _mask_rows(mask: npt.NDArray[Any], at: Integers) -> npt.NDArray[Any]:

@@ -13,10 +13,8 @@ from headwise.inspect.scores import Scorer
 if TYPE_CHECKING:
     from headwise.inspect.call import AttentionCall
     from headwise.inspect.inputs import Inputs
-    from headwise.inspect.places import Places, Special, Words
+    from headwise.inspect.places import Classes, Places, Special, Words
     from headwise.inspect.selftest import SelfTest
-
-GREEDY = {"do_sample": False, "num_beams": 1}
 
 
 def inspect_heads(
@@ -27,12 +25,15 @@ def inspect_heads(
     special: "Special" = None,
     source_tokens: "Words" = None,
     source_special: "Special" = None,
+    classes: "Classes" = None,
+    source_classes: "Classes" = None,
     sequence: int | None = None,
     generate: int | Mapping[str, Any] | None = None,
     compute: str = "torch",
     pairs: Sequence[Sequence[int]] | None = None,
     pair_candidates: Sequence[int] | None = None,
     pairs_both_ways: bool = False,
+    needle: Sequence[int] | None = None,
     redundancy: bool = True,
     rollout: Any = None,
     name: str | None = None,
@@ -65,6 +66,8 @@ def inspect_heads(
         special: positions of the special tokens, from 0, padding not counted, or a function from ids to
             them; None or empty: there are none, and that score is missing.
         source_tokens, source_special: the same for what an encoder-decoder model reads.
+        classes, source_classes: name -> the members of a class of your own: positions, or tokens as they are
+            shown (``{"punctuation": [".", ","]}``). The weight on each class becomes a score.
         sequence: which sequence of a batch; needed where there are several.
         generate: how many tokens the model shall write, greedily and with its cache, or keywords of
             ``model.generate``. Their rows are scored too; the last token is never read, so it has none.
@@ -72,6 +75,8 @@ def inspect_heads(
             statistics, which is faster.
         pairs, pair_candidates, pairs_both_ways: gold pairs (query, key), as for ``inspect_qk``; of an
             encoder-decoder model between its two texts.
+        needle: (start, stop) of a passage of the prompt (of an encoder-decoder model: of what it reads), with
+            ``generate``: which heads look there at the very token that the model then writes.
         redundancy: whether to compare all heads with each other.
         rollout: None; or how many groups of tokens, or the groups as (start, stop).
         name, source: what the report calls the model and says it came from; None: the class and the config's
@@ -94,31 +99,35 @@ def inspect_heads(
     from headwise.inspect.inputs import check_model, take_inputs
     from headwise.inspect.places import Places
     from headwise.inspect.selftest import self_test
-    from headwise.inspect.steps import started
+    from headwise.inspect.steps import started, write
 
     check_model(model)
     given = take_inputs(model, inputs, sequence)
     check = self_test(model, given if generate is None else started(model, given), compute)
-    steps = None
+    written = None
     if generate is not None:
-        given, steps = _written(model, given, generate, check, compute)
+        written = write(model, given, generate, check.seams, compute)
+        given = written.inputs
     places = Places(model, given)
     for text in given.texts:
         if text == "source":
-            places.add(text, given, source_tokens, source_special, "source_")
+            places.add(text, given, source_tokens, source_special, source_classes, "source_")
         else:
-            places.add(text, given, tokens, special)
+            places.add(text, given, tokens, special, classes)
     scorer = Scorer(check.all_heads, num_threads)
     extras = Extras(
         heads=check.all_heads,
         pairs=pairs,
         pair_candidates=pair_candidates,
         pairs_both_ways=pairs_both_ways,
+        needle=needle,
+        written=None if written is None else (written.prompt, written.tokens),
         redundancy=redundancy,
         rollout=rollout,
     )
     _attach(extras, scorer, places)
-    _score(model, given, check, compute, steps, places, scorer, progress)
+    calls = None if written is None else written.calls
+    _score(model, given, check, compute, calls, places, scorer, progress)
     return assemble(
         scorer.entries(),
         model={
@@ -171,36 +180,14 @@ def _score(
         forward(model, without_logits(model, given))
 
 
-def _written(
-    model: Any, given: "Inputs", generate: int | Mapping[str, Any], check: "SelfTest", compute: str
-) -> "tuple[Inputs, list[AttentionCall]]":
-    """Let the model write; what it read in all steps together, and its calls over all of it."""
-    import torch
-
-    from headwise.inspect.capture import attached
-    from headwise.inspect.steps import Steps, read_by
-
-    if not callable(getattr(model, "generate", None)):
-        hint = "leave generate out: the forward pass reads the whole text"
-        raise HeadwiseError("generate", "None for a model that does not write", repr(generate), hint)
-    wished = dict(generate) if isinstance(generate, Mapping) else {"max_new_tokens": generate}
-    new = wished.get("max_new_tokens", 1)
-    if isinstance(new, bool) or not isinstance(new, int) or new < 1:
-        raise HeadwiseError("generate", "a number of tokens from 1, or keywords", repr(generate)[:60])
-    steps = Steps()
-    with attached(model, steps.observe, compute=compute, seams=check.seams), read_by(model) as read:
-        prompt = {key: value for key, value in given.keywords.items() if key != "use_cache"}
-        with torch.no_grad():
-            model.generate(**prompt, **{**GREEDY, **wished})
-    return given.with_read(read), steps.calls()
-
-
 def _attach(extras: Extras, scorer: Scorer, places: "Places") -> None:
-    main, source = places.main(), places.source()
+    main = places.main()
     if main is not None:
-        extras.attach(scorer, main, source if extras.pairs is not None and source is not None else main)
-    elif extras.pairs is not None:
-        raise HeadwiseError("pairs", "None for a model without token ids", "pairs")
+        extras.attach(scorer, main, read=places.source())
+        return
+    for argument, wish in (("pairs", extras.pairs), ("needle", extras.needle)):
+        if wish is not None:
+            raise HeadwiseError(argument, "None for a model without token ids", argument)
 
 
 def _path(model: Any) -> str:

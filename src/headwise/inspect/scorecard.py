@@ -400,8 +400,34 @@ PAIRS = (
     ),
 )
 
+NEEDLE = (
+    Score(
+        "retrieval",
+        "Retrieval",
+        "",
+        "share of the needle that the head copies: a place counts where it is the strongest key of a step "
+        "and the token then written is the one that stands there",
+        "the same for keys picked at random",
+        "copies the needle (above 0.1: a retrieval head)",
+        over="tokens of the needle",
+        source="Wu et al. 2024, each place once",
+        group="needle",
+    ),
+    Score(
+        "retrieval_counted",
+        "Retrieval, every step counted",
+        "",
+        "the same with every step counted that copies, at most 1",
+        "the same for keys picked at random",
+        "copies the needle",
+        over="tokens of the needle",
+        source="Wu et al. 2024, as their program counts",
+        group="needle",
+    ),
+)
+
 SELF = (*SPREAD, *POSITION, *SINKS, *CONTENT)
-SCORES = (*SELF, SINK_LOGIT, *VALUES, *CROSS, *PAIRS)
+SCORES = (*SELF, SINK_LOGIT, *VALUES, *CROSS, *PAIRS, *NEEDLE)
 ALWAYS = frozenset(score.key for score in SELF)  # lines that stand in every card, missing or not
 
 

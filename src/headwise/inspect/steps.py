@@ -4,19 +4,77 @@ In its first step an attention sees the prompt, in each later one a new token be
 of all steps together are those of one pass over the whole text, and are scored as such.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from headwise.errors import CapabilityError
+from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect.call import AttentionCall
+from headwise.inspect.capture import Seams, attached
 from headwise.inspect.inputs import TARGET, Inputs, Sequence
 
+GREEDY = {"do_sample": False, "num_beams": 1}
 OF_ROWS = ("segment_ids", "attn_mask")  # options that say something else in every step
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """What a model read and wrote, all steps together.
+
+    Attributes:
+        inputs: the inputs with every token that it read.
+        calls: every layer as one call over all its rows.
+        prompt: how many tokens it had read before it wrote the first one.
+        tokens: ids of the tokens that it wrote, after row prompt − 1, prompt, …; the last was never read.
+    """
+
+    inputs: Inputs
+    calls: list[AttentionCall]
+    prompt: int
+    tokens: npt.NDArray[np.int64]
+
+
+def write(
+    model: Any, given: Inputs, generate: int | Mapping[str, Any], seams: Seams, compute: str = "torch"
+) -> Written:
+    """Let the model write, greedily and with its cache, and listen.
+
+    Args:
+        generate: how many tokens, or keywords of ``model.generate``.
+        seams, compute: as for ``attached``.
+
+    Raises:
+        HeadwiseError: a model that does not write, or no number of tokens.
+        CapabilityError: steps that cannot be put together.
+    """
+    if not callable(getattr(model, "generate", None)):
+        hint = "leave generate out: the forward pass reads the whole text"
+        raise HeadwiseError("generate", "None for a model that does not write", repr(generate), hint)
+    wished = dict(generate) if isinstance(generate, Mapping) else {"max_new_tokens": generate}
+    new = wished.get("max_new_tokens", 1)
+    if isinstance(new, bool) or not isinstance(new, int) or new < 1:
+        raise HeadwiseError("generate", "a number of tokens from 1, or keywords", repr(generate)[:60])
+    steps = Steps()
+    prompt = {key: value for key, value in given.keywords.items() if key != "use_cache"}
+    with (
+        attached(model, steps.observe, compute=compute, seams=seams),
+        read_by(model) as read,
+        torch.no_grad(),
+    ):
+        found = model.generate(**prompt, **{**GREEDY, **wished})
+    inputs = given.with_read(read)
+    ids = (
+        inputs.main.ids if inputs.main is not None and inputs.main.ids is not None else np.zeros(0, np.int64)
+    )
+    started_with = max(given.main.n if given.main else 0, read[0][1].shape[1] if read else 0)
+    whole = getattr(found, "sequences", found)[0].cpu().numpy()
+    known = whole if len(whole) == len(ids) + 1 and np.array_equal(whole[:-1], ids) else ids
+    return Written(inputs, steps.calls(), started_with, known[started_with:].astype(np.int64))
 
 
 class Steps:

@@ -1,12 +1,15 @@
 """What stands at the queries and at the keys: token ids, words, special tokens, classes of tokens."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from headwise.errors import HeadwiseError
+from headwise.inspect.positions import members
 from headwise.inspect.scorecard import CLASS
 
 FIRST = 4  # tokens that are kept as sinks (Xiao et al. 2023)
@@ -43,6 +46,22 @@ class Text:
         if self.words is not None:
             return list(self.words)
         return [str(token) for token in (range(self.n) if self.ids is None else self.ids.tolist())]
+
+    def with_classes(self, given: Any, argument: str = "classes") -> "Text":
+        """The same text with classes of tokens: name -> positions, or tokens as they are shown.
+
+        Raises:
+            HeadwiseError: no mapping, or members that the text does not have.
+        """
+        if given is None:
+            return self
+        if not isinstance(given, Mapping):
+            expected = "a mapping from names to positions or tokens"
+            raise HeadwiseError(argument, expected, type(given).__name__, '{"commas": [","]}')
+        found = {
+            str(name): members(f"{argument}[{name!r}]", where, self.shown) for name, where in given.items()
+        }
+        return replace(self, classes=found)
 
     def rows(self, start: int, stop: int) -> "Text":
         """The tokens from start to stop: the whole text, or the queries of one step."""

@@ -12,6 +12,7 @@ from headwise.errors import HeadwiseError
 
 SCHEMA = "headwise.report"
 VERSION = 2
+ADDED = ("needle",)  # parts that a report of this version may lack: earlier ones did not have them
 Report = Mapping[str, Any]
 Check = Callable[[Any, str], None]
 
@@ -34,7 +35,7 @@ def read(report: Any) -> dict[str, Any]:
     if type(version) is not int or not 1 <= version <= VERSION:
         hint = "pip install --upgrade headwise"
         raise HeadwiseError("report", f"version 1 to {VERSION}", f"version {_short(version)}", hint)
-    current = dict(report) if version == VERSION else _from_version_1(report)
+    current = dict.fromkeys(ADDED) | (dict(report) if version == VERSION else _from_version_1(report))
     REPORT(current, "")
     _check_places(current)
     return current
@@ -245,6 +246,12 @@ REPORT = _fields(
     notes=_each(TEXT),
     pairs=_maybe(
         _fields(many=COUNT, candidates=_maybe(COUNT), both_ways=FLAG, best=RANKED)
+    ),
+    needle=_maybe(
+        _fields(
+            keys=TEXT, start=COUNT, stop=COUNT, steps=COUNT, possible=COUNT, threshold=NUMBER, heads=COUNT,
+            above=COUNT, best=_each(_fields(**PLACE, value=NUMBER, null=NUMBER, counted=NUMBER)),
+        )
     ),
     probe=_maybe(
         _fields(

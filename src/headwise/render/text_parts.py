@@ -21,7 +21,14 @@ _SHOWN = 12  # heads of a group that are named
 
 def parts(report: Report) -> list[RenderableType]:
     """What the report holds beside the scores, each part after a blank line."""
-    blocks = [_probe(report), _pairs(report), _aligned(report), _alike(report), _rollout(report)]
+    blocks = [
+        _probe(report),
+        _pairs(report),
+        _needle(report),
+        _aligned(report),
+        _alike(report),
+        _rollout(report),
+    ]
     return [line for block in blocks if block for line in (*block, Text())]
 
 
@@ -139,6 +146,27 @@ def _pairs(report: Report) -> list[RenderableType]:
         table.add_row(*_place(entry), *(Text(words.number(number)) for number in numbers))
     title = Text(f"Heads that find the {words.count(pairs['many'], 'gold pair')}{ways}{among}", style="bold")
     return [title, table]
+
+
+def _needle(report: Report) -> list[RenderableType]:
+    needle = report["needle"]
+    if needle is None:
+        return []
+    last = needle["stop"] - 1
+    where = f"token {needle['start']}" if needle["start"] == last else f"tokens {needle['start']}\u2013{last}"
+    title = Text(f"Heads that copy the needle ({where} of the {words.visible(needle['keys'])})", style="bold")
+    steps, heads = words.count(needle["steps"], "token"), words.count(needle["heads"], "head")
+    written = (
+        f"{steps} written, {needle['possible']:,} of them tokens of the needle. "
+        f"{needle['above']:,} of {heads} copy more than {words.number(needle['threshold'])} of it."
+    )
+    if not needle["best"]:
+        return [title, Text(written)]
+    table = _table("layer", "head", "copied", "uniform", "every step counted")
+    for entry in needle["best"][:_BEST]:
+        numbers = (entry["value"], entry["null"], entry["counted"])
+        table.add_row(*_place(entry), *(Text(words.number(number)) for number in numbers))
+    return [title, Text(written), table]
 
 
 def _aligned(report: Report) -> list[RenderableType]:

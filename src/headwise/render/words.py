@@ -30,6 +30,7 @@ GROUPS = {
     "values": "What it writes",
     "cross": "Where it looks in the other sequence",
     "pairs": "Gold pairs",
+    "needle": "The needle",
     "classes": "Your own classes",
 }  # headings of the score card
 LINKS_LEAVE_OUT = (
