@@ -82,6 +82,20 @@ def test_what_show_cannot_draw_is_one_message(run, report, tmp_path, arguments, 
     assert "Traceback" not in result.output
 
 
+def test_marks_in_arrays(run, tmp_path):
+    query, key = np.random.default_rng(0).standard_normal((2, 2, 3, 9, 4), dtype=np.float32)
+    np.savez(tmp_path / "qk.npz", q=query, k=key, tokens=list("abcabcabc"))
+    (tmp_path / "p.txt").write_text("8,2")
+    (tmp_path / "c.json").write_text('{"b": ["b"]}')
+    result = run("inspect", "qk.npz", "--pairs", "p.txt", "--classes", "c.json", "--json", "r.json")
+    assert result.exit_code == 0, result.output
+    report = HeadReport.from_json((tmp_path / "r.json").read_text(encoding="utf-8"))
+    classes = {"b": [1, 4, 7]}
+    assert report == inspect_qk(
+        query, key, tokens=list("abcabcabc"), name="qk", source="qk.npz", pairs=[(8, 2)], classes=classes
+    )
+
+
 def test_inspect_arrays(run, tmp_path):
     query, key = np.random.default_rng(0).standard_normal((2, 2, 3, 9, 4), dtype=np.float32)
     np.savez(tmp_path / "qk.npz", q=query, k=key, is_causal=True, ids=np.arange(9) % 4)
@@ -102,7 +116,12 @@ def test_inspect_arrays(run, tmp_path):
         (("missing.npz",), "npz: expected a file that can be read; received missing.npz"),
         (("qk.npz", "some text"), "inspect: expected qk.npz alone: it holds query and key; received a text"),
         (("qk.npz", "--probe"), "inspect: expected qk.npz alone: it holds query and key; received --probe"),
-        (("qk.npz", "--rollout", "0"), "rollout: expected a number of groups from 1 to 64"),
+        (
+            ("qk.npz", "--generate", "3"),
+            "inspect: expected qk.npz alone: it holds query and key; received --gen",
+        ),
+        (("qk.npz", "--compute", "kernel"), "inspect: expected qk.npz alone"),
+        (("qk.npz", "--rollout", "0"), "--rollout: expected a number of groups from 1 to 64"),
     ],
     ids=str,
 )

@@ -15,15 +15,20 @@ from headwise.errors import HeadwiseError
 STANDARD_INPUT = "-"
 
 
-def read_json(argument: str, path: Path) -> Any:
-    """The JSON of a file; "-" reads standard input."""
+def read_text(argument: str, path: Path) -> str:
+    """The text of a UTF-8 file; "-" reads standard input."""
     try:
-        text = sys.stdin.read() if str(path) == STANDARD_INPUT else path.read_text(encoding="utf-8-sig")
+        return sys.stdin.read() if str(path) == STANDARD_INPUT else path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise HeadwiseError(argument, "a file that can be read", f"{path} ({error.strerror})") from None
     except UnicodeDecodeError as error:
         received = f"{path} ({error.reason} at byte {error.start})"
         raise HeadwiseError(argument, "a UTF-8 text file", received) from None
+
+
+def read_json(argument: str, path: Path, text: str | None = None) -> Any:
+    """The JSON of a file, or of its ``text`` where that was read already."""
+    text = read_text(argument, path) if text is None else text
     try:
         return json.loads(text)
     except RecursionError:

@@ -62,3 +62,20 @@ def test_texts():
     two = material(LoadedModel("x", "y", build("bart"), loaded.tokenizer), "A cat.")
     assert two["source_tokens"] == made["tokens"] and two["generate"] == 32
     assert np.asarray(two["inputs"]["input_ids"]).shape == (1, 5)
+
+
+def test_marks():
+    loaded = load_model("minilm")
+    one = material(loaded, "A cat.", classes={"a": [1]}, needle="cat", generate=3)
+    assert one["classes"] == {"a": [1]} and one["needle"] == (2, 3)
+    assert material(loaded, "A cat.", classes={"a": [1]})["classes"] == {"a": [1]}
+    model = LoadedModel("x", "y", build("bart"), loaded.tokenizer)
+    two = material(model, "A cat.", classes={"a": [1]}, needle="1:2")
+    assert two["source_classes"] == {"a": [1]} and "classes" not in two and two["needle"] == (1, 2)
+    hears = LoadedModel("x", "y", build("whisper"), loaded.tokenizer, hears=object())
+    for marks in ({"classes": {"a": [1]}}, {"needle": "1:2"}):
+        option = f"--{next(iter(marks))}"
+        with pytest.raises(
+            HeadwiseError, match=f"{option}: expected a model that reads a text; received one that"
+        ):
+            material(hears, "a.wav", **marks)

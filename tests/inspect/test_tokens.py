@@ -7,7 +7,14 @@ from tokenizers.models import BPE, Unigram
 
 from headwise.errors import HeadwiseError
 from headwise.inspect.models import load_model
-from headwise.inspect.tokens import EXAMPLE, display_tokens, encode, position_limit, special_token_ids
+from headwise.inspect.tokens import (
+    EXAMPLE,
+    display_tokens,
+    encode,
+    place_of,
+    position_limit,
+    special_token_ids,
+)
 
 from .zoo import build
 
@@ -93,6 +100,30 @@ def test_unknown_words_are_counted(minilm):
     found = encode(minilm.tokenizer, "a \U0001f9ff b")
     assert found.tokens == ["[CLS]", "a", "[UNK]", "b", "[SEP]"] and found.special == [0, 4]
     assert found.notes == ["Tokens that the tokenizer does not know: 1, shown as [UNK]."]
+
+
+def test_the_place_of_a_passage(minilm, by_bytes):
+    text = "The cat sat on the unaffable mat."
+    tokens = encode(minilm.tokenizer, text).tokens
+    start, stop = place_of("unaffable mat", minilm.tokenizer, text, len(tokens))
+    assert tokens[start:stop] == ["una", "·ffa", "·ble", "mat"]
+    assert place_of("at s", minilm.tokenizer, text, 99) == (2, 4)  # pieces that it only touches belong to it
+    assert place_of("3:17", minilm.tokenizer, text, 5) == (3, 17)
+    with pytest.raises(
+        HeadwiseError, match="once; received 'at', which stands there 3 times. Hint: --needle 12:20"
+    ):
+        place_of("at", minilm.tokenizer, text, len(tokens))
+    with pytest.raises(
+        HeadwiseError, match="expected a passage that stands in the text once; received nothing"
+    ):
+        place_of(" ", minilm.tokenizer, text, len(tokens))
+    with pytest.raises(HeadwiseError, match="a passage of the 6 tokens that are kept; received 'mat'"):
+        place_of("mat", minilm.tokenizer, text, 6)
+    slow = transformers.ByT5Tokenizer()
+    with pytest.raises(
+        HeadwiseError, match="start:stop in tokens for this tokenizer; received ByT5Tokenizer, which"
+    ):
+        place_of("mat", slow, text, 40)
 
 
 def test_max_tokens_cuts_and_keeps_the_special_tokens(minilm):

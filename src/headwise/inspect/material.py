@@ -9,14 +9,20 @@ import numpy.typing as npt
 
 from headwise.errors import HeadwiseError
 from headwise.inspect.models import LoadedModel
-from headwise.inspect.tokens import display_tokens, encode, position_limit, special_token_ids
+from headwise.inspect.tokens import display_tokens, encode, place_of, position_limit, special_token_ids
 
 WRITTEN = {"sound": 200, "text": 32}  # tokens that an encoder-decoder model writes where nobody says how many
 BYTES = {1: np.uint8, 2: np.int16, 4: np.int32}  # of one sample
 
 
 def material(
-    loaded: LoadedModel, words: str, *, max_tokens: int | None = None, generate: int | None = None
+    loaded: LoadedModel,
+    words: str,
+    *,
+    max_tokens: int | None = None,
+    generate: int | None = None,
+    classes: dict[str, Any] | None = None,
+    needle: str | None = None,
 ) -> dict[str, Any]:
     """Keywords of ``inspect_heads`` for one text, or for the sound in a WAV file.
 
@@ -26,9 +32,11 @@ def material(
         words: the text; for a model that hears, the name of the file.
         max_tokens: keep at most so many tokens of the text.
         generate: how many tokens the model shall write; None: as many as the model needs.
+        classes: classes of tokens of the text.
+        needle: a passage of the text, or its tokens as "start:stop".
 
     Raises:
-        HeadwiseError: a text without tokens, or a file that is no such sound.
+        HeadwiseError: a text without tokens, a file that is no such sound, or no such passage.
     """
     tokenizer = loaded.tokenizer
     special_ids = special_token_ids(tokenizer)
@@ -37,28 +45,27 @@ def material(
         "special": lambda ids: [at for at, token in enumerate(ids) if token in special_ids],
     }
     if loaded.hears is not None:
+        for option, wish in (("--classes", classes), ("--needle", needle)):
+            if wish is not None:
+                raise HeadwiseError(option, "a model that reads a text", "one that hears a sound")
         rate = loaded.hears.sampling_rate
         heard = loaded.hears(read_wav(Path(words), rate), sampling_rate=rate, return_tensors="pt")
         return {"inputs": dict(heard), "generate": generate or WRITTEN["sound"], "notes": [], **written}
     limit = position_limit(loaded.model, tokenizer)
     encoded = encode(tokenizer, words, max_tokens=max_tokens, limit=limit)
+    found: dict[str, Any] = {"inputs": encoded.inputs, "notes": encoded.notes}
+    if needle is not None:
+        found["needle"] = place_of(needle, tokenizer, words, len(encoded.tokens))
     if getattr(loaded.model.config, "is_encoder_decoder", False):
-        return {
-            "inputs": encoded.inputs,
+        source = {
             "source_tokens": encoded.tokens,
             "source_special": encoded.special,
-            "generate": generate or WRITTEN["text"],
-            "notes": encoded.notes,
-            **written,
+            "source_classes": classes,
         }
+        return {**found, **source, "generate": generate or WRITTEN["text"], **written}
     if generate is not None:
-        return {"inputs": encoded.inputs, "generate": generate, "notes": encoded.notes, **written}
-    return {
-        "inputs": encoded.inputs,
-        "tokens": encoded.tokens,
-        "special": encoded.special,
-        "notes": encoded.notes,
-    }
+        return {**found, "generate": generate, "classes": classes, **written}
+    return {**found, "tokens": encoded.tokens, "special": encoded.special, "classes": classes}
 
 
 def read_wav(path: Path, rate: int) -> npt.NDArray[np.float32]:

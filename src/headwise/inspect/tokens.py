@@ -1,5 +1,6 @@
 """Text to token ids, and ids to words that a person can read."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ EXAMPLE = "The cat sat on the mat because it was tired, while the dog looked at 
 
 CONTINUES = "·"  # shown before a piece that continues the word to its left
 BLANKS = {"\n": "⏎", "\r": "⏎", "\t": "⇥", " ": "␣"}
+PLACES = re.compile(r"(\d+):(\d+)", re.ASCII)
+HINT = "--needle 12:20 names its tokens"
 NO_LIMIT = 10**9  # tokenizers without a limit of their own say 1e30
 
 
@@ -79,6 +82,37 @@ def encode(tokenizer: Any, text: str, *, max_tokens: int | None = None, limit: i
     if unknown:
         notes.append(f"Tokens that the tokenizer does not know: {unknown}, shown as {tokenizer.unk_token}.")
     return Encoded(inputs, display_tokens(tokenizer, ids), special, notes)
+
+
+def place_of(passage: str, tokenizer: Any, text: str, n: int) -> tuple[int, int]:
+    """(start, stop) of the tokens that hold a passage of the text; "start:stop" says it itself.
+
+    Args:
+        n: how many tokens of the text are kept.
+
+    Raises:
+        HeadwiseError: a passage that does not stand there, or not once, or was cut off; a tokenizer that does
+            not know where its tokens stand.
+    """
+    spoken = PLACES.fullmatch(passage)
+    if spoken:
+        return int(spoken[1]), int(spoken[2])
+    times = text.count(passage) if passage.strip() else 0
+    if times != 1:
+        received = "nothing" if not passage.strip() else f"{passage[:60]!r}, which stands there {times} times"
+        raise HeadwiseError("--needle", "a passage that stands in the text once", received, HINT)
+    if not getattr(tokenizer, "is_fast", False):
+        received = f"{type(tokenizer).__name__}, which does not know where its tokens stand"
+        raise HeadwiseError("--needle", "start:stop in tokens for this tokenizer", received, HINT)
+    start = text.index(passage)
+    stop = start + len(passage)
+    spans = tokenizer(text, verbose=False, return_offsets_mapping=True)["offset_mapping"]
+    inside = [at for at, (a, z) in enumerate(spans) if a < stop and z > start]
+    if not inside or inside[-1] >= n:
+        raise HeadwiseError(
+            "--needle", f"a passage of the {n} tokens that are kept", f"{passage[:60]!r}", HINT
+        )
+    return inside[0], inside[-1] + 1
 
 
 def position_limit(model: Any, tokenizer: Any = None) -> int | None:
