@@ -138,20 +138,20 @@ def self_card(card, both, w, scene, rows, key_special):
         card[name] = None
     if scene.ids is None:
         return
-    key_ids = scene.ids if scene.key_ids is None else scene.key_ids
-    copies, after = {}, {}
+    key_ids = np.asarray(scene.ids if scene.key_ids is None else scene.key_ids)
+    keys, copies, after = np.arange(n_k), {}, {}
     for i in rows:
-        other = lambda j, i=i: j < at[i] if scene.is_causal else j != at[i]  # noqa: E731
-        seen = [j for j in range(n_k) if scene.visible[i, j]]
-        copies[i] = [j for j in seen if key_ids[j] == scene.ids[i] and other(j)]
-        after[i] = [j for j in seen if j >= 1 and key_ids[j - 1] == scene.ids[i] and other(j - 1)]
+        other = keys < at[i] if scene.is_causal else keys != at[i]
+        places = (key_ids == scene.ids[i]) & other
+        copies[i] = np.flatnonzero(places & scene.visible[i])
+        after[i] = 1 + np.flatnonzero(places[:-1] & scene.visible[i, 1:])
     for name, found in (("duplicate", copies), ("induction", after)):
-        having = [i for i in rows if found[i]]
+        having = [i for i in rows if len(found[i])]
         card[name] = mean(w[i, found[i]].sum() for i in having)
         both[name] = sum(w[i, found[i]].sum() for i in having) / len(rows) if rows else None
     entries = [w[i, j] for i in rows for j in after[i]]
     card["induction_entry"] = mean(entries)
-    having = [i for i in rows if after[i]]
+    having = [i for i in rows if len(after[i])]
     card["induction_without_first"] = ratio(
         (w[i, after[i]].sum() for i in having), (w[i, 1:].sum() for i in having)
     )
@@ -160,15 +160,14 @@ def self_card(card, both, w, scene, rows, key_special):
 def positional_share(w, at, rows, is_causal):
     """Σ over bands of pairs · mean², as a share of Σ w²: offsets −8 … 8 one by one, farther ones in doublings
     of the distance."""
-    bands = {}
-    for i in rows:
-        for j in range(w.shape[1]):
-            o = j - at[i]
-            if is_causal and o > 0:
-                continue
-            band = o if abs(o) <= NEAR else f"{int(np.log2(abs(o)))}"
-            bands.setdefault(band, []).append(w[i, j])
-    explained = sum(len(band) * np.mean(band) ** 2 for band in bands.values())
+    apart = np.arange(w.shape[1]) - at[rows, None]
+    there = apart <= 0 if is_causal else np.ones(apart.shape, bool)
+    doubling = np.log2(np.maximum(np.abs(apart), 1)).astype(int)
+    band = np.where(np.abs(apart) <= NEAR, apart, 100 + doubling)  # a number per band
+    explained = 0.0
+    for number in np.unique(band[there]):
+        weights = w[rows][there & (band == number)]
+        explained += len(weights) * np.mean(weights) ** 2
     return explained / (w[rows] ** 2).sum()
 
 
