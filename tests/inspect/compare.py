@@ -4,7 +4,8 @@ import numpy as np
 
 from .dense import NEAR, Scene, card_of, null_of, pooled_of
 
-RELATIVE = {"entropy", "renyi2", "effective_keys", "distance", "distance_without_first", "expected_key",
+RELATIVE = {"entropy", "entropy_first_row", "special_bias",
+            "renyi2", "effective_keys", "distance", "distance_without_first", "expected_key",
             "key_spread", "output_norm"}  # the others are masses and shares  # fmt: skip
 
 
@@ -51,6 +52,7 @@ def assert_scene(head, weights, scene, tolerance, floor=1e-12, null_tolerance=1e
     assert head["received"]["heaviest"][0][1] >= total.max() - tolerance * len(weights) - 1e-6
     if scene.offset is not None:
         assert_profile(head["offsets"], weights, scene, tolerance)
+        assert_distances(head["distances"], weights, scene, tolerance)
 
 
 def assert_profile(offsets, weights, scene, tolerance):
@@ -65,12 +67,26 @@ def assert_profile(offsets, weights, scene, tolerance):
         assert_close(hits, np.mean([strongest[i] == j for i, j in there]), o, 1e-9, 1e-9)
 
 
+def assert_distances(found, weights, scene, tolerance):
+    """The mean weight at distance 0, 1, 2–3, … of the rows that see a key, and that of uniform attention."""
+    rows = np.flatnonzero(scene.visible.any(axis=1))
+    apart = np.abs(np.arange(weights.shape[1]) - rows[:, None] - scene.offset)
+    lasts = [*(least - 1 for least in found["least"][1:]), np.inf]
+    for w, kept in ((weights, found["mass"]), (scene.equal(), found["null"])):
+        assert len(kept) == len(found["least"])
+        for least, last, mass in zip(found["least"], lasts, kept, strict=True):
+            there = (apart >= least) & (apart <= last)
+            expected = (w[rows] * there).sum() / max(len(rows), 1)
+            assert abs(mass - expected) <= tolerance + 1e-6, (least, mass, expected)
+
+
 def assert_close(value, expected, key, tolerance, floor):
     if expected is None:
         assert value is None, key
         return
     assert value is not None, key
-    relative = key.removesuffix(" of uniform") in RELATIVE if isinstance(key, str) else False
+    name = str(key).removesuffix(" of uniform")
+    relative = name in RELATIVE or name.startswith("bias:")
     allowed = tolerance * abs(expected) if relative else tolerance
     assert abs(value - expected) <= max(allowed, floor), (key, value, expected)
 

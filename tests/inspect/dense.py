@@ -83,8 +83,20 @@ def card_of(weights, scene):
         "first_four": mean(w[i, :4].sum() for i in rows),
         "special": mean(w[i, key_special].sum() for i in rows) if len(key_special) else None,
     }
+    entries = scene.visible[rows]
+    whole = w[rows][entries].mean() if rows else None
+
+    def per_entry(members):
+        found = w[rows][:, list(members)][entries[:, list(members)]]
+        return found.mean() / whole if len(found) else None
+
+    card["special_bias"] = per_entry(key_special) if len(key_special) else None
     for name, members in scene.classes.items():
         card[f"class:{name}"] = mean(w[i, list(members)].sum() for i in rows)
+        card[f"bias:{name}"] = per_entry(members)
+    seen = scene.visible.sum(axis=0)
+    enough = [j for j in range(n_k) if seen[j] >= max(2, 0.1 * seen.max())]
+    card["strongest_sink"] = max((w[scene.visible[:, j], j].mean() for j in enough), default=None)
     received = w[rows].sum(axis=0)
     heavy = max(1, round(0.05 * n_k))
     card["heaviest_key"] = received.max() / received.sum()
@@ -109,6 +121,8 @@ def self_card(card, both, w, scene, rows, key_special):
     seen_plain = [i for i in rows if i not in scene.special and any(scene.visible[i, j] for j in plain_keys)]
     card["confidence"] = mean(w[i, plain_keys].max() for i in seen_plain) if len(key_special) else None
     card["distance"] = mean((w[i] * apart[i]).sum() for i in rows)
+    if not scene.is_causal and at[0] == 0 and 0 in rows:
+        card["entropy_first_row"] = -sum(x * np.log(x) for x in w[0] if x > 0)
     away = [i for i in rows if scene.visible[i, 1:].any()]
     card["distance_without_first"] = ratio(
         ((w[i, 1:] * apart[i, 1:]).sum() for i in away), (w[i, 1:].sum() for i in away)

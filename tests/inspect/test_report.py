@@ -39,7 +39,7 @@ def test_dict_both_ways(report):
 def test_the_fields_of_a_head(report):
     head = report.to_dict()["layers"][0]["heads"][0]
     assert list(head) == [
-        "head", "label", "scores", "offsets", "received", "links", "evidence", "rows", "pooled",
+        "head", "label", "scores", "offsets", "distances", "received", "links", "evidence", "rows", "pooled",
     ]  # fmt: skip
     assert list(head["scores"]["duplicate"]) == ["value", "null", "share", "rows", "all_rows"]
     assert [len(row) for row in head["rows"]["index"]] == [6] * N_TOKENS

@@ -213,6 +213,8 @@ def test_steps_of_a_model_that_writes_add_up():
         assert again["rows"]["index"] == head["rows"]["index"]
         assert [link[:2] for link in again["links"]] == [link[:2] for link in head["links"]]
         assert np.allclose(again["offsets"]["argmax"], head["offsets"]["argmax"])
+        for part, bands in head["distances"].items():
+            assert np.allclose(again["distances"][part], bands, atol=2e-6), part
     assert many["heads"][0]["pooled"]["block"] == 2
 
 

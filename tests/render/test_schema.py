@@ -26,6 +26,8 @@ def current() -> dict[str, Any]:
         "many": 2, "candidates": 4, "both_ways": True,
         "best": [{**place, "value": 0.5, "null": 0.1, "mass": 0.3, "matched": None}],
     }  # fmt: skip
+    head["distances"] = {"least": [0, 1, 2], "mass": [0.2, 0.3, 0.5], "null": [0.1, 0.2, 0.7]}
+    report["sinks"] = {"heads": 4, "thresholds": [0.3, 0.8], "keys": [{"key": 0, "shares": [0.75, 0.25]}]}
     report["needle"] = {
         "keys": "text", "start": 2, "stop": 5, "steps": 6, "possible": 4, "threshold": 0.1, "heads": 4,
         "above": 1, "best": [{**place, "value": 0.667, "null": 0.05, "counted": 1.0}],
@@ -62,8 +64,9 @@ def test_a_report_of_this_version_is_left_as_it_is() -> None:
 
 def test_a_report_from_before_a_part_was_added_is_still_read() -> None:
     report = current()
-    del report["needle"]
-    assert read(report) == {**report, "needle": None}
+    del report["needle"], report["sinks"], report["layers"][0]["heads"][0]["distances"]
+    assert read(report) == {**report, "needle": None, "sinks": None}
+    draw(report)
 
 
 def places(part: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -117,6 +120,8 @@ def test_one_changed_part_is_drawn_or_refused(seed: int) -> None:
         (("layers", 0, "heads", 0, "pooled", "block"), 0, "pooled.block to be at least 1; received 0"),
         (("telling", 0, "head"), 99, r"expected telling\[0\] to be about a head of the report"),
         (("telling", 0, "score"), "x", r"expected telling\[0\].score to be one of the scores; received 'x'"),
+        (("sinks", "keys", 0, "key"), 13, r"sinks.keys\[0\].key to be positions from 0 to 12; received 13"),
+        (("layers", 0, "heads", 0, "distances", "mass"), 1, r"\[0\].distances.mass to be a list; received 1"),
         (("rollout", "map", 0), "x", r"expected rollout.map\[0\] to be a list; received 'x'"),
         (("labels", 0, "reachable"), 1, r"expected labels\[0\].reachable to be true or false; received 1"),
     ],

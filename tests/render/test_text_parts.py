@@ -15,7 +15,8 @@ from .test_schema import current
 
 def test_every_part_is_drawn_with_what_uniform_attention_gives() -> None:
     text = " ".join(to_text(current(), 100).split())
-    for needed in ("Random-token probe", "4 sequences of 25 random tokens, 4 times over", "control",
+    for needed in ('"[CLS]" 0 75 % of heads 25 % of heads', "above 0.3",
+                   "Random-token probe", "4 sequences of 25 random tokens, 4 times over", "control",
                    "Heads that find the 2 gold pairs, both ways, among 4 candidates", "same distances",
                    "Heads that copy the needle (tokens 2–4 of the text)",
                    "6 tokens written, 4 of them tokens of the needle. 1 of 4 heads copy more than 0.10",
@@ -27,7 +28,7 @@ def test_every_part_is_drawn_with_what_uniform_attention_gives() -> None:
 
 def test_reports_without_them_say_nothing_of_them() -> None:
     text = to_text(make_report())
-    for absent in ("probe", "gold", "needle", "alike", "rollout", "Cross-attention"):
+    for absent in ("sinks", "probe", "gold", "needle", "alike", "rollout", "Cross-attention"):
         assert absent not in text
 
 
@@ -54,6 +55,7 @@ def test_the_card_of_a_head() -> None:
     head = report["layers"][0]["heads"][0]
     assert re.search(rf"Previous token +{head['scores']['previous']['value']:.2f}", text)
     assert "By offset" in text and "−1" in text and "80 % of queries" in text
+    assert re.search(r"2 and more +0.50 +0.70", text) and "By distance" in text
     assert "Tokens that receive most" in text and '"cat"' in text
     assert "self-attention, from text to text" in text
     assert "By offset" not in as_string(render_head(report, 1, 1), 100)

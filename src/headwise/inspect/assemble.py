@@ -9,6 +9,7 @@ from headwise.inspect.labels import label_table, most_telling, out_of_reach
 from headwise.inspect.report import HeadReport
 from headwise.inspect.scorecard import score_table
 from headwise.inspect.scores import LayerScores
+from headwise.inspect.sinks import sinks_of
 from headwise.inspect.text import Text
 
 NO_CHECK = {"tokens": 0, "max_abs_difference": None, "causal_leak": None}
@@ -55,6 +56,7 @@ def assemble(
         notes=[*notes, *_notes(layers, main), *out_of_reach(null, main.n)],
         pairs=None,
         needle=None,
+        sinks=sinks_of(layers, main),
         probe=None,
         redundancy=None,
         rollout=None,

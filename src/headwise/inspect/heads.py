@@ -8,13 +8,14 @@ from headwise.inspect.labels import INDUCTION, label_of
 from headwise.inspect.pictures import induction_link, strongest_links
 from headwise.inspect.scorecard import SELF, in_order
 from headwise.inspect.scores import LayerScores
-from headwise.inspect.tally import Floats, Integers, Mean, Received
+from headwise.inspect.sinks import SINKS
+from headwise.inspect.tally import Floats, Integers, Mean, Received, Tally
 
 DIGITS = 6  # decimals of single weights in a report
 WITH_SHARE = ("duplicate", "induction", "induction_entry", "induction_without_first")
 BOTH_READINGS = ("previous", "next", "duplicate", "induction")  # also given as a mean over all rows
 HEAVIEST = 8  # keys that are listed by the mass that they receive
-SINK = 0.3  # mean weight above which Gu et al. 2024 call a key a sink
+SINK = SINKS[0]  # mean weight above which a key is listed as one
 MOST_SINKS = 8
 
 
@@ -24,6 +25,7 @@ def layer_entry(layer: LayerScores) -> dict[str, Any]:
     keys = in_order({*found, *(score.key for score in SELF if layer.kind == "self")})
     heads = len(layer.pictures.index)
     pictured = layer.pictures.map().round(DIGITS)
+    distances = (_distances(layer.tally), _distances(layer.null))
     return {
         "layer": layer.layer,
         "name": layer.name,
@@ -31,7 +33,7 @@ def layer_entry(layer: LayerScores) -> dict[str, Any]:
         "queries": layer.queries.name,
         "keys": layer.keys.name,
         "causal": layer.causal,
-        "heads": [_entry(head, layer, found, null, keys, pictured) for head in range(heads)],
+        "heads": [_entry(head, layer, found, null, keys, distances, pictured) for head in range(heads)],
     }
 
 
@@ -41,6 +43,7 @@ def _entry(
     found: dict[str, Mean],
     null: dict[str, Mean],
     keys: list[str],
+    distances: tuple[Any, Any],
     pictured: Any,
 ) -> dict[str, Any]:
     pictures = layer.pictures
@@ -55,6 +58,7 @@ def _entry(
         "label": label,
         "scores": card,
         "offsets": offsets,
+        "distances": _by_distance(*distances, head),
         "received": received,
         "links": _rounded_links(strongest_links(pictures, head, layer.queries, layer.keys)),
         "evidence": None if evidence is None else _rounded_links([evidence])[0],
@@ -64,6 +68,21 @@ def _entry(
             "weight": pictures.weight[head].round(DIGITS).tolist(),
         },
         "pooled": {"block": pictures.block, "map": pictured[head].tolist()},
+    }
+
+
+def _distances(tally: Tally) -> Any:
+    return None if tally.bands is None else tally.bands.by_distance(tally.of).round(DIGITS)
+
+
+def _by_distance(found: Any, null: Any, head: int) -> dict[str, Any] | None:
+    """The mean weight by distance, and what uniform attention gives: a band opens at ``least``."""
+    if found is None or null is None:
+        return None
+    return {
+        "least": [0, *(2**i for i in range(found.shape[1] - 1))],
+        "mass": found[head].tolist(),
+        "null": null[head if len(null) > 1 else 0].tolist(),
     }
 
 
@@ -87,10 +106,10 @@ def received_entry(received: Received, head: int) -> dict[str, Any]:
     ``sinks``: [key, that mean weight] above SINK; keys that few queries see do not count.
     """
     total = received.total[head]
-    seen = received.seen[head if len(received.seen) > 1 else 0]
+    row = head if len(received.seen) > 1 else 0
+    seen, enough = received.seen[row], received.enough()[row]
     mean = np.divide(total, seen, out=np.zeros_like(total), where=seen > 0)
     heaviest = largest(total, HEAVIEST)
-    enough = seen >= max(2.0, 0.1 * float(seen.max(initial=0.0)))
     sinks = np.flatnonzero(enough & (mean > SINK))
     sinks = sinks[np.argsort(-mean[sinks], kind="stable")][:MOST_SINKS]
     return {

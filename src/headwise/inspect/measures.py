@@ -13,10 +13,12 @@ import numpy as np
 from headwise.errors import HeadwiseError
 from headwise.inspect.call import AttentionCall
 from headwise.inspect.pages import on_own_pages
+from headwise.inspect.scorecard import BIAS, CLASS
 from headwise.inspect.tally import (
     NEAR,
     OFFSETS,
     Bands,
+    Bias,
     Booleans,
     Floats,
     Integers,
@@ -40,11 +42,13 @@ class Visible:
         keys: (h, n_q) number of visible keys.
         rows: (h, n_q) True where there is one.
         offsets: (h, n_q, 17) whether the key at each of OFFSETS is seen; None in cross-attention.
+        members: name of a class of keys -> (h,) how many of its keys all rows together see.
     """
 
     keys: Floats
     rows: Booleans
     offsets: Booleans | None
+    members: dict[str, Floats]
 
 
 def request_for(call: AttentionCall, queries: Text, keys: Text, *, top_k: int, block: int) -> AuxRequest:
@@ -85,7 +89,7 @@ def check_finite(call: AttentionCall, aux: Aux) -> None:
         )
 
 
-def visible_of(call: AttentionCall, uniform: Aux) -> Visible:
+def visible_of(call: AttentionCall, uniform: Aux, of_keys: Text) -> Visible:
     """Read the visibility off the statistics of ``call.uniform()``."""
     largest = _rows(uniform.max_weight)
     rows = np.isfinite(largest)
@@ -94,7 +98,11 @@ def visible_of(call: AttentionCall, uniform: Aux) -> Visible:
     if uniform.offsets is not None:
         asked = _rows(uniform.offsets) > 0
         seen = np.pad(asked, ((0, 0), (0, 0), (0, len(OFFSETS) - asked.shape[-1])))
-    return Visible(keys, rows, seen)
+    members = {
+        name: np.rint(np.where(rows, class_mass(uniform, of_keys, name) * keys, 0.0).sum(axis=1))
+        for name in of_keys.patterns[1]
+    }
+    return Visible(keys, rows, seen, members)
 
 
 def tally_of(call: AttentionCall, aux: Aux, visible: Visible, keys: Text) -> Tally:
@@ -108,17 +116,28 @@ def tally_of(call: AttentionCall, aux: Aux, visible: Visible, keys: Text) -> Tal
     received = Received(on_own_pages(_rows(aux.received)), on_own_pages(seen))
     count = of.sum(axis=1, dtype=np.float64)
     heads = len(_rows(aux.entropy))
+    biases = {
+        _bias_key(name): Bias(
+            means[name].total, visible.members[name], received.total.sum(axis=1), visible.keys.sum(axis=1)
+        )
+        for name in keys.patterns[1]
+        if name not in ("first", "first_four")
+    }
     if call.kind != "self":
         means |= _steps(aux, of)
-        return Tally(np.broadcast_to(count, heads), means, received=received)
+        return Tally(np.broadcast_to(count, heads), means, received=received, biases=biases)
     near = _near(aux, of)
     means |= _neighbours(call, aux, visible, of)
+    if not call.is_causal and call.first_row == 0:
+        first = np.arange(of.shape[1]) == 0
+        means["entropy_first_row"] = mean_over(_rows(aux.entropy), of & first, of)
     return Tally(
         np.broadcast_to(count, heads),
         means,
         _offsets(call, aux, visible, near, of),
         _bands(call, aux, near, of),
         received,
+        biases=biases,
     )
 
 
@@ -155,6 +174,10 @@ def _spread(aux: Aux, visible: Visible, of: Booleans) -> dict[str, Mean]:
             "effective_keys": mean_over(np.exp(entropy), of, of),
             "max_weight": mean_over(_rows(aux.max_weight), of, of),
         }
+
+
+def _bias_key(name: str) -> str:
+    return name.replace(CLASS, BIAS, 1) if name.startswith(CLASS) else f"{name}_bias"
 
 
 def _classes(aux: Aux, visible: Visible, keys: Text, of: Booleans) -> dict[str, Mean]:

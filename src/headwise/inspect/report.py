@@ -38,13 +38,15 @@ class HeadReport:
             rows (query rows that the score must be a mean of) and whether the text is long enough for it.
         layers: per layer its number, name, kind (self or cross), queries and keys (names of sequences) and
             heads. Per head: label; scores (value, null, rows, and where there are two readings all_rows);
-            offsets (mass and share of strongest keys at −8 … 8); received (the keys that receive most, and
-            those that are sinks); links; evidence (the link of an induction head that counts as such); rows
-            (the strongest keys of every query, or of those in ``queries``); pooled map.
+            offsets (mass and share of strongest keys at −8 … 8); distances (mean weight at distance 0, 1,
+            2–3, 4–7, …); received (the keys that receive most, and those that are sinks); links;
+            evidence (the link of an induction head that counts as such); rows (the strongest keys of every
+            query, or of those in ``queries``); pooled map.
         telling: the heads that stand out most, best first.
         notes: plain sentences about what was left out.
         pairs: the gold pairs and the heads that find them; None where none were given.
         needle: the needle and the heads that copy it as the model writes; None where none was given.
+        sinks: the tokens that are attention sinks in most heads, and in which share of the heads.
         probe: the random-token probe; None where it was not run.
         redundancy: which heads look alike; None where it was not computed.
         rollout: attention rollout between groups of tokens; None where it was not asked for.
@@ -64,6 +66,7 @@ class HeadReport:
     notes: list[str]
     pairs: dict[str, Any] | None
     needle: dict[str, Any] | None
+    sinks: dict[str, Any] | None
     probe: dict[str, Any] | None
     redundancy: dict[str, Any] | None
     rollout: dict[str, Any] | None

@@ -1,16 +1,18 @@
 """The lines of the score card: what each score is, in words. ``measures`` and ``samples`` compute them."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 CLARK = "Clark et al. 2019"
 OLSSON = "Olsson et al. 2022"
 VOITA = "Voita et al. 2019"
+GU = "Gu et al. 2024"
+PANDE = "Pande et al. 2021, the sieve bias score"
 
 EVERY = "all queries"
 AS_ONE = "the mean of 1 / n over the same queries"
-CLASS = "class:"  # opens the key of a score that the user's own class of tokens gives
+CLASS, BIAS = "class:", "bias:"  # open the keys of the scores that the user's own class of tokens gives
 
 Range = tuple[float | None, float | None]
 
@@ -102,6 +104,17 @@ SPREAD = (
     ),
 )
 
+FIRST_ROW = Score(
+    "entropy_first_row",
+    "Entropy of the first token",
+    "nats",
+    "how widely the first token, such as [CLS], spreads its own attention",
+    "ln(number of visible keys)",
+    "the first token gathers from everywhere",
+    over="the first query",
+    source=CLARK,
+)
+
 POSITION = (
     Score(
         "distance",
@@ -188,7 +201,7 @@ SINKS = (
         "weight on the first token, mean over queries",
         "the mean of 1 / n",
         "rests on the first token",
-        source="Gu et al. 2024, who call it a sink above 0.3",
+        source=f"{GU}, who call it a sink above 0.3; Barbero et al. 2025 above 0.8",
         group="sinks",
     ),
     Score(
@@ -209,6 +222,30 @@ SINKS = (
         "the mean share of special tokens among the visible keys",
         "rests on special tokens",
         source=CLARK,
+        group="sinks",
+    ),
+    Score(
+        "special_bias",
+        "Special tokens, per entry",
+        "times",
+        "mean weight of an entry on a special token, as a multiple of the mean weight of any entry",
+        "the same of uniform attention: 1 where all queries see the same keys",
+        "prefers special tokens",
+        over="entries: a query and a key that it sees",
+        source=PANDE,
+        group="sinks",
+        range=(0.0, None),
+    ),
+    Score(
+        "strongest_sink",
+        "Strongest sink",
+        "",
+        "the largest mean weight that one token receives from the queries that see it (seen by at least two, "
+        "and by a tenth as many as see the most seen token)",
+        "the largest mean of 1 / n over the queries that see a token",
+        "all that see one token look at it",
+        over="queries that see the token",
+        source=f"{GU}, the largest of their means",
         group="sinks",
     ),
     Score(
@@ -427,22 +464,38 @@ NEEDLE = (
 )
 
 SELF = (*SPREAD, *POSITION, *SINKS, *CONTENT)
-SCORES = (*SELF, SINK_LOGIT, *VALUES, *CROSS, *PAIRS, *NEEDLE)
+SCORES = (*SPREAD, FIRST_ROW, *POSITION, *SINKS, *CONTENT, SINK_LOGIT, *VALUES, *CROSS, *PAIRS, *NEEDLE)
 ALWAYS = frozenset(score.key for score in SELF)  # lines that stand in every card, missing or not
 
 
-def class_score(name: str) -> Score:
-    """The line of a class of tokens that the user named."""
+def own_score(key: str) -> Score:
+    """A line of a class of tokens that the user named: the weight on it, or its sieve bias score."""
+    name = key.removeprefix(CLASS).removeprefix(BIAS)
+    if key.startswith(BIAS):
+        like = next(score for score in SINKS if score.key == "special_bias")
+        meaning = (
+            f"mean weight of an entry on a token of the class {name!r}, as a multiple of that of any entry"
+        )
+        return replace(
+            like,
+            key=key,
+            name=f"{name}, per entry",
+            meaning=meaning,
+            higher=f"prefers {name}",
+            group="classes",
+        )
     meaning = f"weight on the tokens of the class {name!r} together"
     null = "the mean share of these tokens among the visible keys"
-    return Score(f"{CLASS}{name}", name, "", meaning, null, f"rests on {name}", group="classes")
+    return Score(key, name, "", meaning, null, f"rests on {name}", group="classes")
 
 
 def in_order(keys: Iterable[str]) -> list[str]:
     """The keys in the order of the card; a user's own classes come last."""
     given = list(dict.fromkeys(keys))
+    own = [key for key in given if key.startswith(CLASS)]
+    biases = [key.replace(CLASS, BIAS, 1) for key in own]
     return [score.key for score in SCORES if score.key in given] + [
-        key for key in given if key.startswith(CLASS)
+        key for pair in zip(own, biases, strict=True) for key in pair if key in given
     ]
 
 
@@ -450,5 +503,5 @@ def score_table(found: Iterable[str] = ()) -> list[dict[str, Any]]:
     """The lines as plain data, in the order of the card: those of every card, and of the others the ones
     whose keys are in ``found``."""
     known = {score.key: score for score in SCORES}
-    lines = [known.get(key) or class_score(key.removeprefix(CLASS)) for key in in_order([*ALWAYS, *found])]
+    lines = [known.get(key) or own_score(key) for key in in_order([*ALWAYS, *found])]
     return [asdict(score) | {"range": None if score.range is None else list(score.range)} for score in lines]

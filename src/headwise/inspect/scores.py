@@ -151,7 +151,7 @@ class Scorer:
         if key not in self._uniform:
             uniform = call.uniform()
             aux = uniform.statistics(request_for(uniform, own, keys, top_k=0, block=0), self.num_threads)
-            visible = visible_of(uniform, aux)
+            visible = visible_of(uniform, aux, keys)
             rows = Rows(uniform, *sample_starts(n_q))
             null = null_tally(uniform, aux, visible, keys) + _sampled(uniform, own, keys, rows, aux, visible)
             if call.kind != "self":

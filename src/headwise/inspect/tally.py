@@ -15,6 +15,7 @@ Booleans = npt.NDArray[np.bool_]
 
 NEAR = 8  # offsets −8 … 8 are told apart one by one
 OFFSETS = tuple(range(-NEAR, NEAR + 1))
+SEEN = 0.1  # share of the most seen key's rows below which a key's mean says little
 HEAVY = 0.05  # share of the tokens that are called heavy hitters
 
 
@@ -112,10 +113,52 @@ class Bands:
             self.squares + other.squares,
         )
 
+    def by_distance(self, of: Floats) -> Floats:
+        """(H, d): mean mass at distance 0, 1, 2–3, 4–7, … on both sides, as far as there are pairs."""
+        mass, pairs = _doublings(self.mass), _doublings(self.pairs)
+        reach = int(np.flatnonzero(pairs.any(axis=0)).max(initial=0)) + 1
+        found: Floats = mass[:, :reach] / np.maximum(of, 1.0)[:, None]
+        return found
+
     def share(self, of: Floats) -> Mean:
         """Σ over bands of pairs · (mean weight)², as a share of Σ w²."""
         explained = np.divide(self.mass**2, self.pairs, out=np.zeros_like(self.mass), where=self.pairs > 0)
         return Mean(explained.sum(axis=1), self.squares, of, of)
+
+
+def _doublings(bands: Floats) -> Floats:
+    """(H, bands) -> (H, d): bands of distance 0, 1, 2–3, 4–7 and so on, from those of ``Bands``."""
+    near, far = bands[:, : len(OFFSETS)], bands[:, len(OFFSETS) :]
+    both = near[:, NEAR:] + near[:, NEAR::-1]
+    both[:, 0] = near[:, NEAR]
+    found = np.add.reduceat(both, (0, 1, 2, 4, 8), axis=1)
+    found[:, 4] += far[:, :1].sum(axis=1)  # 8 stands alone, 9–15 together; short texts have none
+    return np.concatenate([found, far[:, 1:]], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Bias:
+    """The mean weight of an entry in a class of keys, beside the mean weight of any entry; all (H,).
+
+    ``mass`` on the class and the number of its entries, ``pairs``; ``whole`` mass and ``every`` entry.
+    """
+
+    mass: Floats
+    pairs: Floats
+    whole: Floats
+    every: Floats
+
+    def __add__(self, other: "Bias") -> "Bias":
+        return Bias(
+            self.mass + other.mass,
+            self.pairs + other.pairs,
+            self.whole + other.whole,
+            self.every + other.every,
+        )
+
+    def ratio(self, of: Floats) -> Mean:
+        """(mass / pairs) / (whole / every); missing where the class has no entry or there is no weight."""
+        return Mean(self.mass * self.every, self.pairs * self.whole, of, of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +174,24 @@ class Received:
             _wide(self.total, width) + _wide(other.total, width),
             _wide(self.seen, width) + _wide(other.seen, width),
         )
+
+    def enough(self) -> Booleans:
+        """(H, n_k): keys that so many rows see that a mean over these says something of the key."""
+        found: Booleans = self.seen >= np.maximum(
+            2.0, SEEN * self.seen.max(axis=1, initial=0.0, keepdims=True)
+        )
+        return found
+
+    def averages(self) -> Floats:
+        """(H, n_k): the mean weight of each key over the rows that see it; 0 where nearly none do."""
+        found: Floats = np.where(self.enough(), self.total / np.maximum(self.seen, 1.0), 0.0)
+        return found
+
+    def strongest(self, of: Floats) -> Mean:
+        """The largest of these means; missing where no key is seen by enough rows."""
+        some = np.broadcast_to(self.enough().any(axis=1), len(self.total))
+        weight = np.where(some, of, 0.0)
+        return Mean(self.averages().max(axis=1, initial=0.0) * weight, weight, weight, of)
 
     def heaviest(self, of: Floats, share: float) -> Mean:
         """The share of all mass that the heaviest keys receive: that share of the keys, at least one."""
@@ -168,9 +229,11 @@ class Tally:
     bands: Bands | None = None
     received: Received | None = None
     alignment: Alignment | None = None
+    biases: dict[str, Bias] = field(default_factory=dict)
 
     def __add__(self, other: "Tally") -> "Tally":
         keys = dict.fromkeys([*self.means, *other.means])
+        biases = dict.fromkeys([*self.biases, *other.biases])
         return Tally(
             self.of + other.of,
             {key: _sum(self.means.get(key), other.means.get(key)) for key in keys},
@@ -178,6 +241,7 @@ class Tally:
             _sum(self.bands, other.bands),
             _sum(self.received, other.received),
             _sum(self.alignment, other.alignment),
+            {key: _sum(self.biases.get(key), other.biases.get(key)) for key in biases},
         )
 
     def scores(self) -> dict[str, Mean]:
@@ -189,9 +253,11 @@ class Tally:
             found["positional_share"] = self.bands.share(self.of)
         if self.received is not None:
             found["heaviest_key"] = self.received.heaviest(self.of, 0.0)
+            found["strongest_sink"] = self.received.strongest(self.of)
             found["heavy_hitters"] = self.received.heaviest(self.of, HEAVY)
         if self.alignment is not None:
             found["alignment"] = self.alignment.correlation()
+        found |= {key: bias.ratio(self.of) for key, bias in self.biases.items()}
         return found | self.means
 
     def with_means(self, means: dict[str, Mean]) -> Self:

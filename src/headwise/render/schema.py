@@ -12,7 +12,7 @@ from headwise.errors import HeadwiseError
 
 SCHEMA = "headwise.report"
 VERSION = 2
-ADDED = ("needle",)  # parts that a report of this version may lack: earlier ones did not have them
+ADDED = ("needle", "sinks")  # parts that a report of this version may lack: earlier ones did not have them
 Report = Mapping[str, Any]
 Check = Callable[[Any, str], None]
 
@@ -135,6 +135,19 @@ def _fields(**parts: Check) -> Check:
     return check
 
 
+def _fields_and(more: Mapping[str, Check], **parts: Check) -> Check:
+    """Fields, and others that may be missing."""
+    every = _fields(**parts)
+
+    def check(part: Any, place: str) -> None:
+        every(part, place)
+        for name, inner in more.items():
+            if name in part:
+                inner(part[name], f"{place}.{name}".lstrip("."))
+
+    return check
+
+
 def _each(inner: Check) -> Check:
     def check(part: Any, place: str) -> None:
         LIST(part, place)
@@ -199,11 +212,13 @@ FLAG = _of_kind(bool, "true or false")
 ANY: Check = lambda part, place: None  # noqa: E731
 COUNTS = _numbers((int,), "a list of whole numbers")
 NUMBERS = _numbers((int, float, type(None)), "a list of numbers")
+SHARES = _numbers((int, float), "a list of numbers")
 LINK = _tuple(COUNT, COUNT, _of_kind(int | float, "a number"))
 LINE = _fields(value=NUMBER, null=NUMBER, share=NUMBER, rows=_maybe(COUNT), all_rows=NUMBER)
 PLACE = {"layer": COUNT, "head": COUNT}
 
-HEAD = _fields(
+HEAD = _fields_and(
+    {"distances": _maybe(_fields(least=COUNTS, mass=NUMBERS, null=NUMBERS))},  # added to version 2 later
     head=COUNT,
     label=TEXT,
     scores=_values(LINE),
@@ -246,6 +261,9 @@ REPORT = _fields(
     notes=_each(TEXT),
     pairs=_maybe(
         _fields(many=COUNT, candidates=_maybe(COUNT), both_ways=FLAG, best=RANKED)
+    ),
+    sinks=_maybe(
+        _fields(heads=COUNT, thresholds=SHARES, keys=_each(_fields(key=COUNT, shares=SHARES)))
     ),
     needle=_maybe(
         _fields(
@@ -303,6 +321,8 @@ def _check_places(report: Mapping[str, Any]) -> None:
         for j, head in enumerate(layer["heads"]):
             heads[layer["layer"], head["head"]] = head
             _check_head(head, lengths[layer["queries"]], lengths[layer["keys"]], f"layers[{i}].heads[{j}]")
+    for i, entry in enumerate((report["sinks"] or {}).get("keys", ())):
+        _inside([entry["key"]], 0, n, f"sinks.keys[{i}].key")
     for i, entry in enumerate(report["telling"]):
         place = f"telling[{i}]"
         if (entry["layer"], entry["head"]) not in heads:

@@ -22,6 +22,7 @@ _SHOWN = 12  # heads of a group that are named
 def parts(report: Report) -> list[RenderableType]:
     """What the report holds beside the scores, each part after a blank line."""
     blocks = [
+        _sinks(report),
         _probe(report),
         _pairs(report),
         _needle(report),
@@ -61,6 +62,7 @@ def one_head(report: Report, layer: int, head: int) -> list[RenderableType]:
         _card(report, found),
         Text(),
         *_profile(found),
+        *_by_distance(found),
         *_receives(report, where, found),
     ]
 
@@ -100,6 +102,20 @@ def _profile(head: dict[str, Any]) -> list[RenderableType]:
     return [Text("By offset", style="bold"), table, Text()]
 
 
+def _by_distance(head: dict[str, Any]) -> list[RenderableType]:
+    away = head.get("distances")
+    if away is None:
+        return []
+    table = _table("distance", "mean weight", "uniform")
+    lasts = [least - 1 for least in away["least"][1:]] + [None]
+    for least, last, mass, null in zip(away["least"], lasts, away["mass"], away["null"], strict=False):
+        place = (
+            f"{least} and more" if last is None else f"{least}" if last == least else f"{least}\u2013{last}"
+        )
+        table.add_row(Text(place), Text(words.number(mass)), Text(words.number(null)))
+    return [Text("By distance", style="bold"), table, Text()]
+
+
 def _receives(report: Report, layer: dict[str, Any], head: dict[str, Any]) -> list[RenderableType]:
     if head["received"] is None:
         return []
@@ -109,6 +125,22 @@ def _receives(report: Report, layer: dict[str, Any], head: dict[str, Any]) -> li
         table.add_row(Text(f'"{tokens[key]}"', overflow="ellipsis", no_wrap=True), Text(str(key)),
                       Text(words.number(total)), Text(words.number(mean)))  # fmt: skip
     return [Text("Tokens that receive most", style="bold"), table]
+
+
+def _sinks(report: Report) -> list[RenderableType]:
+    sinks = report["sinks"]
+    if sinks is None or not sinks["keys"]:
+        return []
+    tokens = [words.visible(token) for token in report["tokens"]]
+    limits = [f"above {least:g}" for least in sinks["thresholds"]]
+    table = _table("token", "place", *limits)
+    for entry in sinks["keys"]:
+        shares = (f"{100 * share:.0f} % of heads" for share in entry["shares"])
+        cells = (f'"{tokens[entry["key"]]}"', str(entry["key"]), *shares)
+        table.add_row(*(Text(cell, overflow="ellipsis", no_wrap=True) for cell in cells))
+    title = Text("Attention sinks", style="bold")
+    measure = "tokens by their mean weight over the queries that see them (Gu et al. 2024: a sink above 0.3)"
+    return [title, Text(measure, style="dim"), table]
 
 
 def _probe(report: Report) -> list[RenderableType]:
