@@ -22,7 +22,7 @@ MOST_SINKS = 8
 def layer_entry(layer: LayerScores) -> dict[str, Any]:
     """A layer of the report with the entries of all its heads, as plain data."""
     found, null = layer.tally.scores(), layer.null.scores()
-    keys = in_order({*found, *(score.key for score in SELF if layer.kind == "self")})
+    keys = in_order([*found, *(score.key for score in SELF if layer.kind == "self")])
     heads = len(layer.pictures.index)
     pictured = layer.pictures.map().round(DIGITS)
     distances = (_distances(layer.tally), _distances(layer.null))
