@@ -8,6 +8,8 @@ RELATIVE = {"entropy", "entropy_first_row", "special_bias",
             "renyi2", "effective_keys", "distance", "distance_without_first", "expected_key",
             "key_spread", "output_norm"}  # the others are masses and shares  # fmt: skip
 
+ELSEWHERE = ("pair_", "retrieval", "pixel_")  # scores with tests of their own
+
 
 def assert_head(head, weights, ids, special, is_causal, tolerance, floor=1e-12, values=None):
     """Scores, null values, strongest keys, links and map of ``head`` of plain self-attention against
@@ -24,7 +26,7 @@ def assert_scene(head, weights, scene, tolerance, floor=1e-12, null_tolerance=1e
     absolute error of ``floor`` is allowed too. Without values in the scene, norms are not compared.
     """
     expected, nulls = card_of(weights, scene), null_of(scene)
-    found = {key: line for key, line in head["scores"].items() if not key.startswith("pair_")}
+    found = {key: line for key, line in head["scores"].items() if not key.startswith(ELSEWHERE)}
     if scene.values is None:
         found = {key: line for key, line in found.items() if key not in ("output_norm", "first_by_norm")}
     expected = {key: line for key, line in expected.items() if key in found or line[0] is not None}

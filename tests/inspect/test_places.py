@@ -7,7 +7,7 @@ import torch
 from headwise.errors import HeadwiseError
 from headwise.inspect.run import inspect_heads
 
-from .zoo import build, inputs_of, random_ids
+from .zoo import build, eager_weights, inputs_of, random_ids
 
 
 def scores_of(report):
@@ -54,6 +54,22 @@ def test_patches_of_an_image():
     assert report.sequences[0]["name"] == "patches" and not report.model["causal"]
     image = inputs_of("vit")["pixel_values"]
     assert scores_of(inspect_heads(build("vit"), image)) == scores_of(report)
+
+
+def test_distance_in_an_image():
+    """Between the centres of patches of 4 x 4 pixels, without the class token, rows renormalised."""
+    report = inspect_heads(build("vit"), inputs_of("vit"))
+    dense, _ = eager_weights("vit", inputs_of("vit"))
+    centres = np.array([[4 * row + 2, 4 * column + 2] for row in range(4) for column in range(4)])
+    apart = np.sqrt(((centres[:, None] - centres) ** 2).sum(axis=-1))
+    for layer, weights in zip(report.layers, dense, strict=True):
+        for head, w in zip(layer["heads"], weights[0].double().numpy(), strict=True):
+            line, w = head["scores"]["pixel_distance"], w[1:, 1:]
+            expected = ((w * apart).sum(axis=1) / w.sum(axis=1)).mean()
+            assert line["value"] == pytest.approx(expected, rel=1e-4)
+            assert line["null"] == pytest.approx(apart.mean(), rel=1e-6) and line["rows"] == 16
+    assert next(score for score in report.scores if score["key"] == "pixel_distance")["unit"] == "pixels"
+    assert "pixel_distance" not in inspect_heads(build("bert"), random_ids()).layers[0]["heads"][0]["scores"]
 
 
 def test_frames_of_a_sound_and_embeddings():

@@ -9,7 +9,7 @@ from headwise.inspect.pictures import induction_link, strongest_links
 from headwise.inspect.scorecard import SELF, in_order
 from headwise.inspect.scores import LayerScores
 from headwise.inspect.sinks import SINKS
-from headwise.inspect.tally import Floats, Integers, Mean, Received, Tally
+from headwise.inspect.tally import Floats, Integers, Mean, Received, Tally, seen_enough
 
 DIGITS = 6  # decimals of single weights in a report
 WITH_SHARE = ("duplicate", "induction", "induction_entry", "induction_without_first")
@@ -106,11 +106,10 @@ def received_entry(received: Received, head: int) -> dict[str, Any]:
     ``sinks``: [key, that mean weight] above SINK; keys that few queries see do not count.
     """
     total = received.total[head]
-    row = head if len(received.seen) > 1 else 0
-    seen, enough = received.seen[row], received.enough()[row]
+    seen = received.seen[head if len(received.seen) > 1 else 0]
     mean = np.divide(total, seen, out=np.zeros_like(total), where=seen > 0)
     heaviest = largest(total, HEAVIEST)
-    sinks = np.flatnonzero(enough & (mean > SINK))
+    sinks = np.flatnonzero(seen_enough(seen) & (mean > SINK))
     sinks = sinks[np.argsort(-mean[sinks], kind="stable")][:MOST_SINKS]
     return {
         "heaviest": [

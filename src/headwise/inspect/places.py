@@ -10,7 +10,7 @@ from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect.call import AttentionCall, Span
 from headwise.inspect.inputs import SOURCE, TARGET, Inputs
 from headwise.inspect.positions import positions as positions_of
-from headwise.inspect.text import Text
+from headwise.inspect.text import Grid, Text
 
 Words = Sequence[str] | Callable[[list[int]], Sequence[str]] | None
 Special = Sequence[int] | Callable[[list[int]], Sequence[int]] | None
@@ -27,7 +27,7 @@ class Places:
     def __init__(self, model: torch.nn.Module, inputs: Inputs) -> None:
         self.texts: dict[str, tuple[Text, Span, int]] = {}
         self._unnamed: dict[tuple[str, int], Text] = {}
-        self._patches = _patches(model) if "pixel_values" in inputs.keywords else 0
+        self._patches = _patches(model) if "pixel_values" in inputs.keywords else (0, 0)
         self._sound = any(name in inputs.keywords for name in ("input_features", "input_values"))
         encoder = _encoder(model) if TARGET in inputs.texts or _two_sided(model) else None
         names = {id(module): name for name, module in model.named_modules()}
@@ -94,19 +94,25 @@ class Places:
             text, span, whole = self.texts.get(known, (None, (0, 0), -1))
             if text is not None and whole == n:
                 return text, span
-        kind = "patches" if self._patches else "frames" if self._sound and name == SOURCE else "positions"
+        kind = "patches" if self._patches[0] else "frames" if self._sound and name == SOURCE else "positions"
         key = (kind, n)
         if key not in self._unnamed:
-            self._unnamed[key] = Text(n, name=_free(kind, self._unnamed), words=self._labels(kind, n))
+            grid = self._grid(kind, n)
+            words = None if grid is None else _labels(grid)
+            self._unnamed[key] = Text(n, name=_free(kind, self._unnamed), words=words, grid=grid)
         return self._unnamed[key], (0, n)
 
-    def _labels(self, kind: str, n: int) -> tuple[str, ...] | None:
-        """Row and column of an image's patches; what comes before them are tokens of the model's own."""
-        side = self._patches
-        if kind != "patches" or not side or n < side * side:
-            return None
-        grid = [f"{row},{column}" for row in range(side) for column in range(side)]
-        return tuple([f"[{i}]" for i in range(n - side * side)] + grid)
+    def _grid(self, kind: str, n: int) -> Grid | None:
+        """The patches among n tokens; those before them are tokens of the model's own."""
+        side, pixels = self._patches
+        first = n - side * side
+        return Grid(first, side, pixels) if kind == "patches" and side and first >= 0 else None
+
+
+def _labels(grid: Grid) -> tuple[str, ...]:
+    """Row and column of every patch."""
+    places = [f"{row},{column}" for row in range(grid.side) for column in range(grid.side)]
+    return tuple([f"[{i}]" for i in range(grid.first)] + places)
 
 
 def _free(kind: str, taken: dict[tuple[str, int], Text]) -> str:
@@ -124,12 +130,12 @@ def _encoder(model: torch.nn.Module) -> torch.nn.Module | None:
     return found if isinstance(found, torch.nn.Module) and found is not model else None
 
 
-def _patches(model: torch.nn.Module) -> int:
-    """Patches a side of a square image; 0 where the config does not say."""
+def _patches(model: torch.nn.Module) -> tuple[int, int]:
+    """Patches a side of a square image, and pixels a side of a patch; 0 where the config does not say."""
     config = getattr(model, "config", None)
     config = getattr(config, "vision_config", config)
     image, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
-    return image // patch if isinstance(image, int) and isinstance(patch, int) and patch else 0
+    return (image // patch, patch) if isinstance(image, int) and isinstance(patch, int) and patch else (0, 0)
 
 
 def _words(argument: str, words: Words, ids: Any, n: int) -> tuple[str, ...] | None:

@@ -115,6 +115,20 @@ FIRST_ROW = Score(
     source=CLARK,
 )
 
+PIXELS = Score(
+    "pixel_distance",
+    "Distance in the image",
+    "pixels",
+    "how far apart the centres of a patch and of the patches that it attends to stand: Σ w d / Σ w, without "
+    "the class token",
+    "the mean distance to the visible patches",
+    "far",
+    over="patches (a sample of them in large images)",
+    source="Dosovitskiy et al. 2020",
+    group="position",
+    range=(0.0, None),
+)
+
 POSITION = (
     Score(
         "distance",
@@ -464,7 +478,19 @@ NEEDLE = (
 )
 
 SELF = (*SPREAD, *POSITION, *SINKS, *CONTENT)
-SCORES = (*SPREAD, FIRST_ROW, *POSITION, *SINKS, *CONTENT, SINK_LOGIT, *VALUES, *CROSS, *PAIRS, *NEEDLE)
+SCORES = (
+    *SPREAD,
+    FIRST_ROW,
+    *POSITION,
+    PIXELS,
+    *SINKS,
+    *CONTENT,
+    SINK_LOGIT,
+    *VALUES,
+    *CROSS,
+    *PAIRS,
+    *NEEDLE,
+)
 ALWAYS = frozenset(score.key for score in SELF)  # lines that stand in every card, missing or not
 
 

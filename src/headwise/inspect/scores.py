@@ -23,6 +23,7 @@ from headwise.inspect.measures import (
     tally_of,
     visible_of,
 )
+from headwise.inspect.patches import pixel_distance
 from headwise.inspect.pictures import Pictures, block_of, picture_of
 from headwise.inspect.rows import Rows, plain, sample_starts
 from headwise.inspect.tally import Mean, Tally
@@ -181,6 +182,8 @@ def _sampled(call: AttentionCall, own: Text, keys: Text, rows: Rows, aux: Aux, v
             means["confidence"] = samples.confidence(rows, lse, keys.is_special, of, special)
     else:
         means, alignment = samples.attended_positions(rows, of, (rows.at + call.first_row).astype(np.float64))
+    if keys.grid is not None and call.kind == "self":
+        means["pixel_distance"] = pixel_distance(call, rows.at, of, keys.grid)
     if call.output is not None:
         means["output_norm"] = samples.norms(plain(call.output)[0], visible.rows)
     elif call.value is not None:

@@ -175,21 +175,14 @@ class Received:
             _wide(self.seen, width) + _wide(other.seen, width),
         )
 
-    def enough(self) -> Booleans:
-        """(H, n_k): keys that so many rows see that a mean over these says something of the key."""
-        found: Booleans = self.seen >= np.maximum(
-            2.0, SEEN * self.seen.max(axis=1, initial=0.0, keepdims=True)
-        )
-        return found
-
     def averages(self) -> Floats:
         """(H, n_k): the mean weight of each key over the rows that see it; 0 where nearly none do."""
-        found: Floats = np.where(self.enough(), self.total / np.maximum(self.seen, 1.0), 0.0)
+        found: Floats = np.where(seen_enough(self.seen), self.total / np.maximum(self.seen, 1.0), 0.0)
         return found
 
     def strongest(self, of: Floats) -> Mean:
         """The largest of these means; missing where no key is seen by enough rows."""
-        some = np.broadcast_to(self.enough().any(axis=1), len(self.total))
+        some = np.broadcast_to(seen_enough(self.seen).any(axis=1), len(self.total))
         weight = np.where(some, of, 0.0)
         return Mean(self.averages().max(axis=1, initial=0.0) * weight, weight, weight, of)
 
@@ -198,6 +191,12 @@ class Received:
         keys = max(1, round(share * self.total.shape[1]))
         heaviest = np.partition(self.total, -keys, axis=1)[:, -keys:].sum(axis=1)
         return Mean(heaviest, self.total.sum(axis=1), of, of)
+
+
+def seen_enough(seen: Floats) -> Booleans:
+    """(…, n_k): keys that so many rows see that a mean over these says something of the key."""
+    found: Booleans = seen >= np.maximum(2.0, SEEN * seen.max(axis=-1, initial=0.0, keepdims=True))
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,16 @@ from headwise.inspect.scorecard import CLASS
 FIRST = 4  # tokens that are kept as sinks (Xiao et al. 2023)
 
 
+@dataclass(frozen=True)
+class Grid:
+    """The patches of a square image: ``side`` x ``side`` from token ``first`` on, row by row, each ``pixels``
+    wide and high."""
+
+    first: int
+    side: int
+    pixels: int
+
+
 @dataclass(frozen=True, eq=False)
 class Text:
     """One sequence of tokens.
@@ -26,6 +36,7 @@ class Text:
         classes: name -> (n,) True at the tokens of a class of the user's own.
         name: what the report calls the sequence.
         words: n strings to show; None shows the ids, or the positions.
+        grid: where the patches of an image stand; None where there are none.
     """
 
     n: int
@@ -34,6 +45,7 @@ class Text:
     classes: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     name: str = "text"
     words: tuple[str, ...] | None = None
+    grid: Grid | None = None
 
     @cached_property
     def is_special(self) -> npt.NDArray[np.bool_]:
