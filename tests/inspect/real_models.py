@@ -1,4 +1,4 @@
-"""Known heads of real models: induction heads of SmolLM2, alignment heads of Whisper.
+"""Known heads of real models: induction and retrieval heads of SmolLM2, alignment heads of Whisper.
 
 ``make models`` runs this; the packages are too large for every test run.
 """
@@ -101,3 +101,19 @@ def test_whisper_by_its_short_name():
     assert [text["name"] for text in report.sequences] == ["target", "frames"]
     assert report.tokens[:5] == ["<|startoftranscript|>", "<|notimestamps|>", "Ever", "tried", ","]
     assert [layer["kind"] for layer in report.layers] == ["self"] * 4 + ["self", "cross"] * 4
+
+
+def test_the_induction_heads_of_smollm2_copy_a_needle(smollm2):
+    """The model writes the needle, and its strongest induction head looks at each of its tokens meanwhile."""
+    story = (
+        "It was a long day in the harbour. The secret code of the lighthouse is blue seven river. Ships came "
+        "and went. Question: What is the secret code of the lighthouse? Answer: The secret code of the "
+        "lighthouse is"
+    )
+    given = material(smollm2, story, generate=6, needle="blue seven river")
+    report = inspect_heads(smollm2.model, **given, name="smollm2")
+    needle = report.needle
+    assert (needle["stop"] - needle["start"], needle["possible"], needle["heads"]) == (3, 3, 270)
+    assert 5 <= needle["above"] <= 27  # Wu et al. 2024: a few heads in a hundred
+    copied = {(entry["layer"], entry["head"]): entry["value"] for entry in needle["best"]}
+    assert next(iter(copied)) == (18, 6) and copied[18, 6] == 1.0 and copied[17, 4] > 0.5

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwise.inspect.heads import layer_entry
+from headwise.inspect.heads import cards_of
 from headwise.inspect.pairs import GoldPairs
 from headwise.inspect.redundancy import Redundancy
 from headwise.inspect.retrieval import Retrieval
@@ -65,10 +65,14 @@ class Extras:
     def report(self, scorer: Scorer) -> dict[str, Any]:
         """The fields of the report."""
         asked = self._pairs is not None or self._needle is not None
-        layers = [layer_entry(layer) for layer in scorer.entries()] if asked else []
+        cards = [
+            (layer.layer, head, card)
+            for layer in (scorer.entries() if asked else [])
+            for head, card in enumerate(cards_of(layer))
+        ]
         return {
-            "pairs": self._pairs.report(layers) if self._pairs else None,
-            "needle": self._needle.report(layers) if self._needle else None,
+            "pairs": self._pairs.report(cards) if self._pairs else None,
+            "needle": self._needle.report(cards) if self._needle else None,
             "redundancy": self._redundancy.report() if self._redundancy else None,
             "rollout": self._rollout.report() if self._rollout else None,
         }

@@ -18,12 +18,11 @@ HEAVIEST = 8  # keys that are listed by the mass that they receive
 SINK = SINKS[0]  # mean weight above which a key is listed as one
 MOST_SINKS = 8
 
+Card = dict[str, dict[str, Any]]
+
 
 def layer_entry(layer: LayerScores) -> dict[str, Any]:
     """A layer of the report with the entries of all its heads, as plain data."""
-    found, null = layer.tally.scores(), layer.null.scores()
-    keys = in_order([*found, *(score.key for score in SELF if layer.kind == "self")])
-    heads = len(layer.pictures.index)
     pictured = layer.pictures.map().round(DIGITS)
     distances = (_distances(layer.tally), _distances(layer.null))
     return {
@@ -33,21 +32,28 @@ def layer_entry(layer: LayerScores) -> dict[str, Any]:
         "queries": layer.queries.name,
         "keys": layer.keys.name,
         "causal": layer.causal,
-        "heads": [_entry(head, layer, found, null, keys, distances, pictured) for head in range(heads)],
+        "heads": [
+            _entry(head, layer, card, distances, pictured) for head, card in enumerate(cards_of(layer))
+        ],
     }
+
+
+def cards_of(layer: LayerScores) -> list[Card]:
+    """Per head: score key -> value, null, share, rows and all_rows, in the order of the card."""
+    found, null = layer.tally.scores(), layer.null.scores()
+    keys = in_order([*found, *(score.key for score in SELF if layer.kind == "self")])
+    heads = range(len(layer.pictures.index))
+    return [{key: _line(key, head, found.get(key), null.get(key)) for key in keys} for head in heads]
 
 
 def _entry(
     head: int,
     layer: LayerScores,
-    found: dict[str, Mean],
-    null: dict[str, Mean],
-    keys: list[str],
+    card: Card,
     distances: tuple[Any, Any],
     pictured: Any,
 ) -> dict[str, Any]:
     pictures = layer.pictures
-    card = {key: _line(key, head, found.get(key), null.get(key)) for key in keys}
     label = label_of(card)
     evidence = induction_link(pictures, head, layer.queries, layer.keys) if label == INDUCTION else None
     offsets = None if layer.tally.offsets is None else layer.tally.offsets.profile(head)

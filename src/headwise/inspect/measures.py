@@ -5,9 +5,6 @@ uniform attention gives comes from the same code, run on the same call with quer
 many keys each row sees. Definitions and sources of the scores: ``scorecard``.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from headwise.errors import HeadwiseError
@@ -30,25 +27,9 @@ from headwise.inspect.tally import (
     ratio_over,
 )
 from headwise.inspect.text import Text
+from headwise.inspect.visible import Visible, class_mass, rows_of
 from headwise.request import AuxRequest
 from headwise.statistics import Aux
-
-
-@dataclass(frozen=True, eq=False)
-class Visible:
-    """What the rows of a call see, from its uniform attention; (1, …), or (H, …) where heads differ.
-
-    Attributes:
-        keys: (h, n_q) number of visible keys.
-        rows: (h, n_q) True where there is one.
-        offsets: (h, n_q, 17) whether the key at each of OFFSETS is seen; None in cross-attention.
-        members: name of a class of keys -> (h,) how many of its keys all rows together see.
-    """
-
-    keys: Floats
-    rows: Booleans
-    offsets: Booleans | None
-    members: dict[str, Floats]
 
 
 def request_for(call: AttentionCall, queries: Text, keys: Text, *, top_k: int, block: int) -> AuxRequest:
@@ -89,40 +70,18 @@ def check_finite(call: AttentionCall, aux: Aux) -> None:
         )
 
 
-def visible_of(call: AttentionCall, uniform: Aux, of_keys: Text) -> Visible:
-    """Read the visibility off the statistics of ``call.uniform()``."""
-    largest = _rows(uniform.max_weight)
-    rows = np.isfinite(largest)
-    keys = np.where(rows, np.rint(1 / np.where(rows, largest, 1.0)), 0.0)
-    seen = None
-    if uniform.offsets is not None:
-        asked = _rows(uniform.offsets) > 0
-        seen = np.pad(asked, ((0, 0), (0, 0), (0, len(OFFSETS) - asked.shape[-1])))
-    members = {
-        name: np.rint(np.where(rows, class_mass(uniform, of_keys, name) * keys, 0.0).sum(axis=1))
-        for name in of_keys.patterns[1]
-    }
-    return Visible(keys, rows, seen, members)
-
-
 def tally_of(call: AttentionCall, aux: Aux, visible: Visible, keys: Text) -> Tally:
     """The sums of every score that the one pass gives."""
     of = _of(aux, visible)
     means = _spread(aux, visible, of) | _classes(aux, visible, keys, of) | _content(aux, keys, of)
     if aux.sink_logit_mass is not None:
-        means["sink_logit"] = mean_over(_rows(aux.sink_logit_mass), of, of)
-    seen = _rows(aux.received_count)
+        means["sink_logit"] = mean_over(rows_of(aux.sink_logit_mass), of, of)
+    seen = rows_of(aux.received_count)
     seen = seen[:1] if (seen == seen[0]).all() else seen
-    received = Received(on_own_pages(_rows(aux.received)), on_own_pages(seen))
+    received = Received(on_own_pages(rows_of(aux.received)), on_own_pages(seen))
     count = of.sum(axis=1, dtype=np.float64)
-    heads = len(_rows(aux.entropy))
-    biases = {
-        _bias_key(name): Bias(
-            means[name].total, visible.members[name], received.total.sum(axis=1), visible.keys.sum(axis=1)
-        )
-        for name in keys.patterns[1]
-        if name not in ("first", "first_four")
-    }
+    heads = len(rows_of(aux.entropy))
+    biases = _biases(means, received, visible, keys)
     if call.kind != "self":
         means |= _steps(aux, of)
         return Tally(np.broadcast_to(count, heads), means, received=received, biases=biases)
@@ -130,7 +89,7 @@ def tally_of(call: AttentionCall, aux: Aux, visible: Visible, keys: Text) -> Tal
     means |= _neighbours(call, aux, visible, of)
     if not call.is_causal and call.first_row == 0:
         first = np.arange(of.shape[1]) == 0
-        means["entropy_first_row"] = mean_over(_rows(aux.entropy), of & first, of)
+        means["entropy_first_row"] = mean_over(rows_of(aux.entropy), of & first, of)
     return Tally(
         np.broadcast_to(count, heads),
         means,
@@ -147,7 +106,7 @@ def null_tally(call: AttentionCall, uniform: Aux, visible: Visible, keys: Text) 
     tally = tally_of(call, uniform, visible, keys)
     of = visible.rows
     means = {"sink_logit": mean_over(np.zeros(of.shape), of, of)}
-    one_over_n = _rows(uniform.max_weight)
+    one_over_n = rows_of(uniform.max_weight)
     if call.kind == "self":
         means["positional_argmax"] = mean_over(one_over_n, of, of)
     else:
@@ -158,11 +117,11 @@ def null_tally(call: AttentionCall, uniform: Aux, visible: Visible, keys: Text) 
 
 
 def _of(aux: Aux, visible: Visible) -> Booleans:
-    return visible.rows if len(visible.rows) == 1 else np.isfinite(_rows(aux.max_weight))
+    return visible.rows if len(visible.rows) == 1 else np.isfinite(rows_of(aux.max_weight))
 
 
 def _spread(aux: Aux, visible: Visible, of: Booleans) -> dict[str, Mean]:
-    entropy, squares = _rows(aux.entropy), _rows(aux.sum_squares)
+    entropy, squares = rows_of(aux.entropy), rows_of(aux.sum_squares)
     several = visible.keys > 1
     with np.errstate(invalid="ignore", divide="ignore"):
         return {
@@ -172,39 +131,38 @@ def _spread(aux: Aux, visible: Visible, of: Booleans) -> dict[str, Mean]:
             ),
             "renyi2": mean_over(-np.log(squares), of, of),
             "effective_keys": mean_over(np.exp(entropy), of, of),
-            "max_weight": mean_over(_rows(aux.max_weight), of, of),
+            "max_weight": mean_over(rows_of(aux.max_weight), of, of),
         }
 
 
-def _bias_key(name: str) -> str:
-    return name.replace(CLASS, BIAS, 1) if name.startswith(CLASS) else f"{name}_bias"
+def _biases(means: dict[str, Mean], received: Received, visible: Visible, keys: Text) -> dict[str, Bias]:
+    """Mean weights per entry, of special tokens and of the user's own classes."""
+    whole, every = received.total.sum(axis=1), visible.keys.sum(axis=1)
+    own = {name: name.replace(CLASS, BIAS, 1) for name in keys.patterns[1] if name.startswith(CLASS)}
+    if "special" in keys.patterns[1]:
+        own["special"] = "special_bias"
+    return {key: Bias(means[name].total, visible.members[name], whole, every) for name, key in own.items()}
 
 
 def _classes(aux: Aux, visible: Visible, keys: Text, of: Booleans) -> dict[str, Mean]:
     """Mass on classes of keys; a class is a union of the patterns that the kernel was asked for."""
-    mass = _rows(aux.segments)
+    mass = rows_of(aux.segments)
     return {
         name: mean_over(mass[..., list(patterns)].sum(axis=-1), of, of)
         for name, patterns in keys.patterns[1].items()
     }
 
 
-def class_mass(aux: Aux, keys: Text, name: str) -> Floats:
-    """(H, n_q): the mass of each row on one class of keys."""
-    mass: Floats = _rows(aux.segments)[..., list(keys.patterns[1][name])].sum(axis=-1)
-    return mass
-
-
 def _content(aux: Aux, keys: Text, of: Booleans) -> dict[str, Mean]:
     if aux.duplicate is None:
         return {}
-    duplicate, induction = _rows(aux.duplicate), _rows(aux.induction)
-    possible = _rows(aux.induction_count) > 0
+    duplicate, induction = rows_of(aux.duplicate), rows_of(aux.induction)
+    possible = rows_of(aux.induction_count) > 0
     elsewhere = 1.0 - class_mass(aux, keys, "first")
     if aux.sink_logit_mass is not None:
-        elsewhere = elsewhere - _rows(aux.sink_logit_mass)
+        elsewhere = elsewhere - rows_of(aux.sink_logit_mass)
     return {
-        "duplicate": mean_over(duplicate, _rows(aux.duplicate_count) > 0, of),
+        "duplicate": mean_over(duplicate, rows_of(aux.duplicate_count) > 0, of),
         "induction": mean_over(induction, possible, of),
         "induction_entry": _entries(aux, of),
         "induction_without_first": _worth_it(ratio_over(induction, elsewhere, possible, of)),
@@ -212,8 +170,8 @@ def _content(aux: Aux, keys: Text, of: Booleans) -> dict[str, Mean]:
 
 
 def _entries(aux: Aux, of: Booleans) -> Mean:
-    count = _rows(aux.induction_count)
-    return ratio_over(_rows(aux.induction), count, count > 0, of)
+    count = rows_of(aux.induction_count)
+    return ratio_over(rows_of(aux.induction), count, count > 0, of)
 
 
 LEAST = 1e-3  # mean weight off the first token below which a ratio over it is rounding, not a score
@@ -228,7 +186,7 @@ def _neighbours(call: AttentionCall, aux: Aux, visible: Visible, of: Booleans) -
     assert visible.offsets is not None
     mass = np.asarray(aux.offsets)[0]
     means = {
-        "distance": mean_over(_rows(aux.distance), of, of),
+        "distance": mean_over(rows_of(aux.distance), of, of),
         "self": mean_over(mass[..., NEAR].astype(np.float64), of, of),
         "previous": mean_over(mass[..., NEAR - 1].astype(np.float64), visible.offsets[..., NEAR - 1], of),
     }
@@ -291,7 +249,7 @@ def _bands(call: AttentionCall, aux: Aux, near: Floats, of: Booleans) -> Bands:
         far_pairs.append((of * (left + (0 if causal else right))).sum(axis=1))
     masses = np.column_stack([near, *far])
     pairs = np.column_stack([near_pairs, *far_pairs])
-    squares = np.where(of, _rows(aux.sum_squares), 0.0).sum(axis=1)
+    squares = np.where(of, rows_of(aux.sum_squares), 0.0).sum(axis=1)
     return Bands(masses, np.broadcast_to(pairs, masses.shape).astype(np.float64), squares)
 
 
@@ -310,11 +268,6 @@ def _ids(queries: Text, keys: Text) -> tuple[Integers, Integers] | None:
     return None if queries.ids is None or keys.ids is None else (keys.ids[None], queries.ids[None])
 
 
-def _rows(values: Any) -> Floats:
-    """(1, H, …) of any kind -> (H, …) in float64."""
-    return np.asarray(values, dtype=np.float64)[0]
-
-
 def strongest_of(aux: Aux) -> tuple[Integers, Floats]:
     """(H, n_q) the strongest key of each row and its weight; −1 and 0 where a row sees nothing."""
-    return np.asarray(aux.argmax)[0], np.nan_to_num(_rows(aux.max_weight))
+    return np.asarray(aux.argmax)[0], np.nan_to_num(rows_of(aux.max_weight))

@@ -70,20 +70,23 @@ class GoldPairs:
         weights = self._weights(call, here[chosen], columns)
         return self._tally(weights, uniform, gold, matched), self._null(uniform, gold, matched)
 
-    def report(self, layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """What the report says of the pairs: how many, and the heads that find most of them, best first."""
+    def report(self, cards: Sequence[tuple[int, int, dict[str, Any]]]) -> dict[str, Any]:
+        """What the report says of the pairs: how many, and the heads that find most of them, best first.
+
+        Args:
+            cards: layer, head and its scores.
+        """
         found = [
             {
-                "layer": layer["layer"],
-                "head": head["head"],
-                "value": head["scores"]["pair_accuracy"]["value"],
-                "null": head["scores"]["pair_accuracy"]["null"],
-                "mass": head["scores"]["pair_mass"]["value"],
-                "matched": head["scores"].get("pair_matched", {}).get("value"),
+                "layer": layer,
+                "head": head,
+                "value": card["pair_accuracy"]["value"],
+                "null": card["pair_accuracy"]["null"],
+                "mass": card["pair_mass"]["value"],
+                "matched": card.get("pair_matched", {}).get("value"),
             }
-            for layer in layers
-            for head in layer["heads"]
-            if "pair_accuracy" in head["scores"]
+            for layer, head, card in cards
+            if "pair_accuracy" in card
         ]
         known = [entry for entry in found if entry["value"] is not None]
         known.sort(key=lambda e: (-e["value"], -(e["mass"] or 0.0), e["layer"], e["head"]))

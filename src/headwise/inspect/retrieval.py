@@ -61,20 +61,23 @@ class Retrieval:
             chance[:, steps] = equal
         return self._tally(copies.astype(np.float64)), self._tally(chance)
 
-    def report(self, layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def report(self, cards: Sequence[tuple[int, int, dict[str, Any]]]) -> dict[str, Any]:
         """What the report says of the needle: where it is, how often the model wrote one of its tokens, and
-        the heads that copied most of it, best first."""
+        the heads that copied most of it, best first.
+
+        Args:
+            cards: layer, head and its scores.
+        """
         scored = [
             {
-                "layer": layer["layer"],
-                "head": head["head"],
-                "value": head["scores"]["retrieval"]["value"],
-                "null": head["scores"]["retrieval"]["null"],
-                "counted": head["scores"]["retrieval_counted"]["value"],
+                "layer": layer,
+                "head": head,
+                "value": card["retrieval"]["value"],
+                "null": card["retrieval"]["null"],
+                "counted": card["retrieval_counted"]["value"],
             }
-            for layer in layers
-            for head in layer["heads"]
-            if "retrieval" in head["scores"]
+            for layer, head, card in cards
+            if "retrieval" in card
         ]
         best = sorted(scored, key=lambda e: (-e["value"], -e["counted"], e["layer"], e["head"]))
         return {

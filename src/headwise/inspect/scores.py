@@ -14,20 +14,13 @@ import numpy as np
 from headwise.errors import HeadwiseError
 from headwise.inspect import samples
 from headwise.inspect.call import AttentionCall
-from headwise.inspect.measures import (
-    Visible,
-    check_finite,
-    class_mass,
-    null_tally,
-    request_for,
-    tally_of,
-    visible_of,
-)
+from headwise.inspect.measures import check_finite, null_tally, request_for, tally_of
 from headwise.inspect.patches import pixel_distance
 from headwise.inspect.pictures import Pictures, block_of, picture_of
 from headwise.inspect.rows import Rows, plain, sample_starts
 from headwise.inspect.tally import Mean, Tally
 from headwise.inspect.text import Text
+from headwise.inspect.visible import Visible, class_mass, visible_of
 from headwise.statistics import Aux
 
 TOP_K = 6  # strongest keys kept per query row
@@ -152,7 +145,7 @@ class Scorer:
         if key not in self._uniform:
             uniform = call.uniform()
             aux = uniform.statistics(request_for(uniform, own, keys, top_k=0, block=0), self.num_threads)
-            visible = visible_of(uniform, aux, keys)
+            visible = visible_of(aux, keys)
             rows = Rows(uniform, *sample_starts(n_q))
             null = null_tally(uniform, aux, visible, keys) + _sampled(uniform, own, keys, rows, aux, visible)
             if call.kind != "self":
