@@ -145,7 +145,7 @@ def test_no_cache_is_made(ids):
         lambda _, args, keywords: asked.append(keywords.get("use_cache")), with_kwargs=True
     )
     inspect_heads(model, ids)
-    assert asked == [False] * 5  # as it is, listened to twice, with another last token, the whole text
+    assert asked == [False] * 4  # as it is, listened to, with another last token, the whole text
 
 
 def test_an_induction_head_keeps_its_strongest_link_that_counts(monkeypatch, bert, ids):
