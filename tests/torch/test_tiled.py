@@ -152,6 +152,22 @@ def test_sizes_of_zero(implementation, shape):
     assert all((grad == 0).all() for grad in grads)
 
 
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("lead, n_q, n_k", [((0,), 4, 5), ((2, 0), 4, 5), ((2,), 0, 5), ((2,), 4, 0)])
+def test_sizes_of_zero_beside_masks_and_segments(implementation, lead, n_q, n_k):
+    """No entries, no queries or no keys, forward and backward: output 0 where a row is left at all."""
+    query, key, value = normal(*lead, 4, n_q, 8), normal(*lead, 2, n_k, 8), normal(*lead, 2, n_k, 3)
+    leaves = [x.requires_grad_() for x in (query, key, value, normal(*lead, 1, 1, n_k), normal(4, n_q, n_k))]
+    ids = (torch.zeros(*lead, n_q, dtype=torch.long), torch.zeros(*lead, n_k, dtype=torch.long))
+    output = attention(
+        *leaves[:4], attn_bias=leaves[4], is_causal=True, query_offset=1, segment_ids=ids,
+        kv_lengths=torch.full(lead, n_k), implementation=implementation,
+    )  # fmt: skip
+    assert output.shape == (*lead, 4, n_q, 3) and not output.any()
+    for leaf, grad in zip(leaves, torch.autograd.grad(output.sum(), leaves), strict=True):
+        assert grad.shape == leaf.shape and not grad.any()
+
+
 def test_a_zero_gradient_stays_zero():
     query, key, value = (x.requires_grad_() for x in (normal(2, 4, 8), normal(2, 6, 8), normal(2, 6, 3)))
     bias = torch.full((4, 6), torch.finfo(torch.float64).min, dtype=torch.float64).requires_grad_()

@@ -5,6 +5,7 @@ heads, G query heads on each. It is all that ever exists of the ``n_q x n_k`` ma
 the shape only, so that the same call gives the same bits whatever is asked beside it.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -247,7 +248,8 @@ class Tiles:
         """Whole numbers on the device, their leading axes in one."""
         if array is None:
             return None
-        flat = array.reshape(self.batch, -1) if array.ndim > len(self.problem.lead) else array.reshape(-1)
+        per_row = array.ndim > len(self.problem.lead)
+        flat = array.reshape(self.batch, array.shape[-1]) if per_row else array.reshape(-1)
         return torch.from_numpy(np.array(flat, np.int64)).to(self.device)
 
 
@@ -264,4 +266,4 @@ def flatten_lead(array: Tensor, lead: tuple[int, ...]) -> Tensor:
     if all(n == 1 for n in own) and (not lead or int(np.prod(lead)) > 0):
         return array.reshape(1, *array.shape[-3:])
     # Along the leading axes a mask that has some of them is repeated; along heads, queries and keys never.
-    return array.expand(*lead, *array.shape[-3:]).reshape(-1, *array.shape[-3:])
+    return array.expand(*lead, *array.shape[-3:]).reshape(math.prod(lead), *array.shape[-3:])
