@@ -21,8 +21,11 @@ class HeadwiseError(ValueError):
         self.expected = expected
         self.received = received
         self.hint = hint
-        message = f"{argument}: expected {expected}; received {received}."
-        super().__init__(f"{message} Hint: {hint}" if hint else message)
+
+    # Composed here, because torch's compiler cannot follow a call of ValueError.__init__.
+    def __str__(self) -> str:
+        message = f"{self.argument}: expected {self.expected}; received {self.received}."
+        return f"{message} Hint: {self.hint}" if self.hint else message
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
         return type(self), (self.argument, self.expected, self.received, self.hint)

@@ -166,6 +166,26 @@ def test_compiled_as_one_graph(function, dynamic):
             torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("name", ["block_table", "cu_seqlens_k"])
+def test_an_unserved_option_is_refused_by_name_where_the_graph_is_traced(name):
+    query, key, value = qkv()
+    option = {name: torch.zeros(3, dtype=torch.long)}
+    with pytest.raises(CapabilityError) as plain:
+        attention(query, key, value, **option)
+    torch.compiler.reset()
+    with pytest.raises(CapabilityError) as broken:  # torch leaves the graph, and the error is Python's own
+        torch.compile(attention, backend="aot_eager")(query, key, value, **option)
+    assert str(broken.value) == str(plain.value)
+    torch.compiler.reset()
+    # Where a break is not allowed, torch answers with an error of its own that shows ours.
+    with pytest.raises(torch._dynamo.exc.Unsupported) as whole:
+        torch.compile(attention, backend="aot_eager", fullgraph=True)(query, key, value, **option)
+    error = plain.value
+    parts = (error.argument, error.expected, error.received, error.hint)
+    assert f"raised exception CapabilityError{parts!r}" in str(whole.value)
+    assert "is not a function" not in str(whole.value)
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_compiled_by_the_default_backend():
     torch.compiler.reset()

@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.options import UNSERVED
 from headwise.problem_positions import check_window
 from headwise.problem_rules import refuse_unknown
 from headwise.request import AuxRequest
@@ -96,15 +95,12 @@ def attention(
     >>> values.grad[:, 0]
     tensor([0.2595, 0.0351, 0.7054])
     """
-    unserved = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table}
+    refuse_unknown({"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table})
     if not torch.compiler.is_compiling():
-        refuse_unknown(unserved)
         check_plain(
             query, key, value, attn_mask, attn_bias, dropout_p, is_causal, scale, enable_gqa, softcap,
             causal_alignment, implementation, num_threads, return_aux,
         )  # fmt: skip
-    elif not all(option is None for option in unserved.values()):
-        raise NotImplementedError(f"{' and '.join(UNSERVED)} are not yet served")
     left, right = (None, None) if window_size is None else check_window(window_size)
     query, key, value, attn_mask, attn_bias = in_autocast(query, key, value, attn_mask, attn_bias)
     query_ids, key_ids = as_pair(segment_ids)
