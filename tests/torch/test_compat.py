@@ -396,6 +396,16 @@ def test_compiled_as_one_graph(need_weights, dropout):
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_exported_and_not_scripted():
+    _, ours = pair(8, 2)
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    exported = torch.export.export(ours, (x, x, x), {"is_causal": True}).module()
+    torch.testing.assert_close(exported(x, x, x, is_causal=True), ours(x, x, x, is_causal=True))
+    with pytest.raises(CapabilityError, match="expected torch.compile or torch.export.* torch.jit.script"):
+        torch.jit.script(ours)
+
+
 def test_autocast_as_in_torch():
     theirs, ours = (layer.float() for layer in pair(8, 2))
     hidden = torch.zeros(2, 5, dtype=torch.bool)

@@ -249,6 +249,31 @@ def test_compiled(options):
     torch.compiler.reset()
 
 
+RELATIVE = {"embed_dim": 12, "num_heads": 3, "rel_bias": True, "alibi": True, "window_size": (4, 1)}
+
+
+@pytest.mark.parametrize("options", [FULL, RELATIVE])
+def test_exported_for_any_batch_and_length(options):
+    """A graph without Python in it, which serves sizes that it was not made with; saved and loaded."""
+    layer, x = layer_of(options), normal(2, 7, 12)
+    sizes = {"query": {0: torch.export.Dim("entries", max=64), 1: torch.export.Dim("tokens", max=64)}}
+    exported, file = torch.export.export(layer, (x,), dynamic_shapes=sizes), io.BytesIO()
+    torch.export.save(exported, file)
+    file.seek(0)
+    again = torch.export.load(file).module()
+    for batch, n in ((2, 7), (1, 11), (3, 2)):
+        torch.testing.assert_close(again(x := normal(batch, n, 12, seed=n)), layer(x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:.*:torch.jit.TracerWarning")
+@pytest.mark.parametrize("options", [FULL, RELATIVE])
+def test_traced_for_any_length(options):
+    layer = layer_of(options)
+    traced = torch.jit.trace(layer, normal(2, 7, 12))
+    for batch, n in ((2, 7), (1, 11), (3, 2)):
+        torch.testing.assert_close(traced(x := normal(batch, n, 12, seed=n)), layer(x), rtol=0, atol=1e-12)
+
+
 def test_compiled_training_draws_its_own_dropout():
     layer, x = MultiHeadAttention(12, 3, dropout=0.4).train(), torch.randn(2, 7, 12)
     torch.compiler.reset()

@@ -6,6 +6,7 @@ A last test reads the source: every place that raises has to be reached by one o
 import ast
 import copy
 import traceback
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -206,6 +207,8 @@ CASES = {
     "reorder": lambda: filled(DynamicCache()).reorder([0, 2]),
     "reorder of two axes": lambda: filled(DynamicCache()).reorder([[0], [1]]),
     "reorder without a batch": reordered_without_a_batch,
+    # TorchScript
+    "scripted": lambda: torch.jit.script(nn.Sequential(MultiHeadAttention(12, 3))),
     # pruning
     "prune a head that is not there": pruned([6]),
     "prune by name": pruned("first"),
@@ -234,13 +237,18 @@ CASES = {
     "norm_first": lambda: EncoderLayer(12, 3, norm_first=1),
     "ff_dim": lambda: EncoderLayer(12, 3, ff_dim=0),
     "block dropout": lambda: EncoderLayer(12, 3, dropout=2.0),
+    "encoder of another key width": lambda: EncoderLayer(12, 3, kdim=8),
+    "encoder of another output": lambda: EncoderLayer(12, 3, out_dim=8),
+    "decoder of another value width": lambda: DecoderLayer(12, 3, vdim=8),
     "memory mask of numbers": lambda: DecoderLayer(12, 3)(X, MEMORY, memory_mask=torch.ones(2, 7)),
     "memory mask of queries": lambda: DecoderLayer(12, 3)(X, MEMORY, memory_mask=KEEP),
 }  # fmt: skip
 
 
 def caught(case):
-    with pytest.raises(HeadwiseError) as error:
+    # torch.jit.script warns that it is on its way out.
+    with warnings.catch_warnings(), pytest.raises(HeadwiseError) as error:
+        warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
         case()
     return error.value
 

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, ShapeError
 from headwise.options import shown
 from headwise.request import AuxRequest
 from headwise.torch.caches import Cache, check_key_mask, positive
@@ -55,6 +55,18 @@ class FeedForward(nn.Module):
         if self.gate is None:
             return self.down(self.dropout(self.activation(self.up(x))))
         return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
+
+
+def _check_widths(attention: dict[str, Any], embed_dim: Any, hint: str) -> None:
+    """Self-attention on a residual path: what goes in and comes out has the width of the path.
+
+    Raises:
+        ShapeError: an option that gives it another width.
+    """
+    for name in ("kdim", "vdim", "out_dim"):
+        if attention.get(name) not in (None, embed_dim):
+            expected = f"embed_dim = {embed_dim}: this is self-attention on a residual path"
+            raise ShapeError(name, expected, shown(attention[name]), hint)
 
 
 class _Block(nn.Module):
@@ -148,6 +160,7 @@ class EncoderLayer(_Block):
     ) -> None:
         made = {"device": device, "dtype": dtype}
         super().__init__(embed_dim, ff_dim, 2, activation, gated, norm, norm_first, dropout, bias, made)
+        _check_widths(attention, embed_dim, "DecoderLayer(memory_dim=...) reads a sequence of another width")
         self.attention = MultiHeadAttention(
             embed_dim, num_heads, dropout=dropout, bias=bias, **made, **attention
         )
@@ -210,6 +223,7 @@ class DecoderLayer(_Block):
     ) -> None:
         made = {"device": device, "dtype": dtype}
         super().__init__(embed_dim, ff_dim, 3, activation, gated, norm, norm_first, dropout, bias, made)
+        _check_widths(attention, embed_dim, "memory_dim= is the width of the memory")
         attention = {"is_causal": True, "dropout": dropout, "bias": bias} | attention
         self.attention = MultiHeadAttention(embed_dim, num_heads, **made, **attention)
         shared = {

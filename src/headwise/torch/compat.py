@@ -4,7 +4,7 @@
 """
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeErr
 from headwise.request import AuxRequest
 from headwise.torch.call import only_zeros_and_ones
 from headwise.torch.functional import attention
-from headwise.torch.layer_inputs import under_autocast
+from headwise.torch.layer_inputs import refuse_script, under_autocast
 from headwise.torch.replace import Replacement, Report, take_over, walk_and_replace
 
 __all__ = ["MultiheadAttention", "Replacement", "Report", "replace_attention"]
@@ -68,6 +68,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         self._qkv_same_embed_dim = self.in_proj_weight is not None
         super()._reset_parameters()
         self._keep_fast_path_away()
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        refuse_script()
 
     def forward(
         self,

@@ -1,7 +1,7 @@
 """Multi-head attention as a torch layer: projections, positions and caches around ``attention``."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from headwise.request import AuxRequest
 from headwise.torch.caches import Cache
 from headwise.torch.layer_heads import Heads, KeysValues
+from headwise.torch.layer_inputs import refuse_script
 from headwise.torch.layer_pass import attend_heads, project_once
 from headwise.torch.layer_prune import prune
 from headwise.torch.layer_sizes import (
@@ -267,6 +268,9 @@ class MultiHeadAttention(nn.Module):
             CapabilityError: a projection that is no plain ``nn.Linear``.
         """
         prune(self, heads)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        refuse_script()
 
     def extra_repr(self) -> str:
         told = [f"{self.embed_dim}", f"{self.num_heads}"]

@@ -1,6 +1,6 @@
 """The arguments of one call of a layer: checked, and brought into the form that ``attention`` takes."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,17 @@ def under_autocast(x: Tensor) -> bool:
     """Is autocast on where this tensor lives? Not every device knows it."""
     kind = x.device.type
     return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+def refuse_script() -> NoReturn:
+    """What torch asks a module for before it scripts it.
+
+    Raises:
+        CapabilityError: always.
+    """
+    expected = "torch.compile or torch.export, which both take the layer"
+    hint = "torch.export.export(model, (x,)): TorchScript has no keyword-only arguments"
+    raise CapabilityError("layer", expected, "torch.jit.script", hint)
 
 
 def check_kept(kept: KeysValues, lead: Shape, heads: int, widths: tuple[int, int]) -> None:

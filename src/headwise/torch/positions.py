@@ -205,7 +205,7 @@ class RotaryPositions(nn.Module):
         """Cosines and sines that broadcast over ``x``'s heads, in the dtype that its features turn in."""
         n, dtype = x.shape[-2], torch.promote_types(x.dtype, torch.float32)
         ordered = positions is None and not isinstance(offset, Tensor) and offset >= 0
-        if not ordered or torch.compiler.is_compiling():
+        if not ordered or torch.compiler.is_compiling() or torch.jit.is_tracing():
             at = positions_from(offset, n, x.device) if positions is None else positions
             cosines, sines = self._waves(at, width)
             pair = cosines.to(x.device, dtype), sines.to(x.device, dtype)
@@ -220,7 +220,7 @@ class RotaryPositions(nn.Module):
         return table[0][offset : offset + n], table[1][offset : offset + n]
 
     def _waves(self, positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        frequencies, magnitude = rotary_frequencies(width, self.base, self.scaling)
+        frequencies, magnitude = rotary_frequencies(int(width), self.base, self.scaling)
         angles = angles_of(positions, frequencies)
         return magnitude * angles.cos(), magnitude * angles.sin()
 

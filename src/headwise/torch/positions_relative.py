@@ -107,6 +107,9 @@ class T5Positions(nn.Module):
         by_distance = self.weight[at].transpose(-1, -2)  # (..., H, n_q + n_k - 1)
         if n_q == 0 or n_k == 0:
             return by_distance.new_empty(*by_distance.shape[:-1], n_q, n_k)
+        if torch.compiler.is_compiling():  # an exported unfold would hold for this n_k only
+            keys, queries = torch.arange(n_k, device=device), torch.arange(n_q, device=device)
+            return by_distance[..., keys + (n_q - 1) - queries[:, None]]
         # Window a of n_k distances is the row of query n_q - 1 - a.
         return by_distance.unfold(-1, n_k, 1).flip(-2)
 
