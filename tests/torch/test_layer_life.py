@@ -274,6 +274,15 @@ def test_traced_for_any_length(options):
         torch.testing.assert_close(traced(x := normal(batch, n, 12, seed=n)), layer(x), rtol=0, atol=1e-12)
 
 
+def test_another_default_device_changes_nothing():
+    layer, x = MultiHeadAttention(12, 3, dropout=0.4, rope=True, alibi=True).train(), torch.randn(2, 7, 12)
+    torch.manual_seed(1)
+    expected = layer(x)
+    torch.manual_seed(1)
+    with torch.device("meta"):
+        assert torch.equal(layer(x), expected)
+
+
 def test_compiled_training_draws_its_own_dropout():
     layer, x = MultiHeadAttention(12, 3, dropout=0.4).train(), torch.randn(2, 7, 12)
     torch.compiler.reset()

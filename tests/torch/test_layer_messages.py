@@ -153,6 +153,7 @@ CASES = {
     "self-attention of a layer for another memory": call(layer={"kdim": 8}),
     "key of another batch": call(torch.zeros(3, 7, 12)),
     "float64 into float32": call(query=X.double()),
+    "whole numbers": call(query=X.long()),
     "another device": call(query=X.to("meta")),
     "value without key": call(value=MEMORY),
     "value of another length": call(MEMORY, torch.zeros(2, 6, 12)),

@@ -3,11 +3,13 @@ tested there."""
 
 import ast
 import traceback
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import headwise
 from headwise import AuxRequest, HeadwiseError
@@ -20,6 +22,16 @@ ZERO_ONE = torch.eye(7)[:5]
 
 def call(query=Q, key=K, value=V, *rest, **options):
     return lambda: attention(query, key, value, *rest, **options)
+
+
+def with_tangent():
+    """Nothing asks for gradients, so that nothing but the tangent could be lost."""
+    with warnings.catch_warnings():
+        # Torch scripts its own forward derivatives here, and warns itself of that.
+        warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
+        with forward_ad.dual_level():
+            attention(Q, K, V)  # a level alone is no harm
+            attention(Q, K, V, sinks=forward_ad.make_dual(torch.zeros(6), torch.ones(6)))
 
 
 NUMBER = "None or a finite number"
@@ -186,6 +198,22 @@ CASES = {
         "plain tensors, outside the transforms of torch.func (grad, vmap, jvp)",
         "a call inside one",
         "torch.autograd.grad gives gradients; a batch is one more leading axis",
+    ),
+    "forward mode": (
+        with_tangent,
+        "CapabilityError",
+        "query",
+        "plain tensors, without tangents",
+        "forward-mode derivatives",
+        "torch.autograd.grad gives gradients; a directional derivative is their product with the tangent",
+    ),
+    "a seed without a number": (
+        call(dropout_p=0.5, rng=torch.zeros((), dtype=torch.long, device="meta")),
+        "DtypeError",
+        "rng",
+        "a tensor that holds numbers, beside a query on cpu",
+        "one on meta",
+        'made under torch.device("meta")? device="cpu" makes a real one there too',
     ),
     "request": (
         call(return_aux="lse"),

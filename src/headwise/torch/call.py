@@ -200,6 +200,8 @@ class Call:
         """
         self.check()
         self.on_kernel()
+        if not self.query.is_meta:
+            self._refuse_meta()
         later = {name: getattr(self, name) for name in TENSORS[5:]}
         unread: dict[str, Any] = {name: None for name, x in later.items() if x is not None and x.is_meta}
         if "query_offsets" in unread:
@@ -207,6 +209,18 @@ class Call:
         if "query_ids" in unread or "key_ids" in unread:
             unread |= {"query_ids": None, "key_ids": None}
         replace(self, **unread | {"dropout_p": 0.0, "seed": None}).problem()
+
+    def _refuse_meta(self) -> None:
+        """A real query beside a tensor without numbers: torch would hand out memory that nobody wrote."""
+        names = {"seed": "rng", "query_ids": "segment_ids", "key_ids": "segment_ids"}
+        names["query_offsets"] = "query_offset"
+        for name in TENSORS:
+            tensor = getattr(self, name)
+            if tensor is not None and tensor.is_meta:
+                name = names.get(name, name)
+                expected = f"a tensor that holds numbers, beside a query on {self.query.device}"
+                hint = 'made under torch.device("meta")? device="cpu" makes a real one there too'
+                raise DtypeError(name, expected, "one on meta", hint)
 
     def _check_float(self, name: str, tensor: Tensor, what: str) -> None:
         if tensor.dtype != self.query.dtype:

@@ -14,7 +14,7 @@ from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeErr
 from headwise.request import AuxRequest
 from headwise.torch.call import only_zeros_and_ones
 from headwise.torch.functional import attention
-from headwise.torch.layer_inputs import refuse_script, under_autocast
+from headwise.torch.layer_inputs import check_kind, refuse_script
 from headwise.torch.replace import Replacement, Report, take_over, walk_and_replace
 
 __all__ = ["MultiheadAttention", "Replacement", "Report", "replace_attention"]
@@ -138,7 +138,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         sinks = None
         if self.add_zero_attn:  # a key and a value of zeros: a logit of 0 that has no value
             sinks = torch.zeros(self.num_heads, dtype=q.dtype, device=q.device)
-        rng = torch.randint(2**63 - 1, ()) if dropout_p > 0 else None
+        rng = torch.randint(2**63 - 1, (), device="cpu") if dropout_p > 0 else None
         answer = attention(
             q, k, v, mask, dropout_p, is_causal, attn_bias=bias, query_offset=q_offset, sinks=sinks, rng=rng,
             return_aux=LSE if need_weights else None,
@@ -187,9 +187,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 expected = "a dense tensor, padded, with key_padding_mask"
                 hint = "encoder.use_nested_tensor = False keeps torch's encoder from making nested tensors"
                 raise CapabilityError(name, expected, "a nested tensor", hint)
-            if x.dtype != weight.dtype and not under_autocast(x):
-                hint = f"layer.to({x.dtype}), or {name}.to({weight.dtype}): nothing is cast in silence"
-                raise DtypeError(name, f"{weight.dtype}, the dtype of the layer", str(x.dtype), hint)
+            check_kind(name, x, weight)
         shapes = {"query": query.shape, "key": key.shape, "value": value.shape}
         if query.ndim not in (2, 3):
             layout = "(B, n, embed_dim)" if self.batch_first else "(n, B, embed_dim)"

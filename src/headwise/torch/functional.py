@@ -23,6 +23,7 @@ from headwise.torch.packing import (
     as_seed,
     check_plain,
     in_autocast,
+    refuse_dual,
 )
 from headwise.torch.recorded import CARRY_GRADIENTS, recorded
 
@@ -133,6 +134,8 @@ def attention(
         "implementation": implementation,
         "num_threads": num_threads,
     }
+    if not torch.compiler.is_compiling():
+        refuse_dual(tensors)
     answers: Any
     if _undisturbed(tensors):
         if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):

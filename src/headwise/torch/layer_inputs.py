@@ -35,13 +35,23 @@ def check_input(name: str, x: Any, width: int, projection: nn.Module, lead: Shap
         raise ShapeError(name, f"leading axes {lead}, as query has", f"shape {tuple(x.shape)}", hint)
     # Quantised and adapted projections judge dtypes themselves; autocast is there to mix them.
     if type(projection) is nn.Linear:
-        weight = projection.weight
-        if x.dtype != weight.dtype and not under_autocast(x):
-            hint = f"layer.to({x.dtype}), or {name}.to({weight.dtype}): nothing is cast in silence"
-            raise DtypeError(name, f"{weight.dtype}, the dtype of the layer", str(x.dtype), hint)
-        if x.device != weight.device:
-            hint = f"layer.to({str(x.device)!r}), or {name}.to({str(weight.device)!r})"
-            raise DtypeError(name, f"a tensor on {weight.device}, as the layer is", str(x.device), hint)
+        check_kind(name, x, projection.weight)
+
+
+def check_kind(name: str, x: Tensor, weight: Tensor) -> None:
+    """An input is of the dtype and on the device of what it is multiplied with.
+
+    Raises:
+        DtypeError: it is not.
+    """
+    if x.dtype != weight.dtype and not under_autocast(x):
+        hint = f"{name}.to({weight.dtype}): nothing is cast in silence"
+        if x.is_floating_point():
+            hint = f"layer.to({x.dtype}), or {hint}"
+        raise DtypeError(name, f"{weight.dtype}, the dtype of the layer", str(x.dtype), hint)
+    if x.device != weight.device:
+        hint = f"layer.to({str(x.device)!r}), or {name}.to({str(weight.device)!r})"
+        raise DtypeError(name, f"a tensor on {weight.device}, as the layer is", str(x.device), hint)
 
 
 def under_autocast(x: Tensor) -> bool:

@@ -103,7 +103,7 @@ def attend_heads(
         attn_bias = relative if attn_bias is None else relative + attn_bias
     if layer.training and layer.dropout > 0:
         options["dropout_p"] = layer.dropout
-        options["rng"] = torch.randint(2**63 - 1, ()) if rng is None else rng
+        options["rng"] = torch.randint(2**63 - 1, (), device="cpu") if rng is None else rng
     options |= {
         "attn_mask": attn_mask,
         "attn_bias": attn_bias,

@@ -1,10 +1,12 @@
 """How the options of attention are packed for the operator, and what its signature could not carry there."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from headwise.arrays import integers, numbers
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError
@@ -55,6 +57,21 @@ def check_plain(
     if request is not None and not isinstance(request, AuxRequest):
         hint = "return_aux=headwise.AuxRequest(entropy=True)"
         raise HeadwiseError("return_aux", "None or an AuxRequest", shown(request), hint)
+
+
+def refuse_dual(tensors: Iterable[Tensor | None]) -> None:
+    """Forward-mode derivatives: without a record the tangents would be dropped, and nobody would notice.
+
+    Raises:
+        CapabilityError: a tensor carries one.
+    """
+    if getattr(forward_ad, "_current_level", 0) < 0:  # not a public name of torch; where missing, we look
+        return
+    if any(x is not None and forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+        hint = (
+            "torch.autograd.grad gives gradients; a directional derivative is their product with the tangent"
+        )
+        raise CapabilityError("query", "plain tensors, without tangents", "forward-mode derivatives", hint)
 
 
 def _kind_of(value: Any) -> str:
