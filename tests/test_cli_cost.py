@@ -164,7 +164,7 @@ ERRORS = {
         ["--d-model", "8", "--heads", "2", "--bias", "x"],
         "--bias: expected all, none or letters of qkvo; received x. Hint: --bias qkv: all but W_O",
     ),
-    "unknown family": (["--config", "config.json"], "--config: expected one of the families bert, "),
+    "unknown family": (["--config", "config.json"], "--config: expected one of the families bart, "),
     "sizes beside a config": (
         ["--config", "config.json", "--d-model", "8"],
         "--d-model: expected nothing beside a model, which says it itself; received 8.",
@@ -241,7 +241,7 @@ ERRORS = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_are_one_message_and_exit_code_2(run, tmp_path, name):
     arguments, message = ERRORS[name]
-    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
     result = run(*arguments)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"headwise: {message}"), result.stderr

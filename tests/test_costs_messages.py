@@ -16,13 +16,16 @@ from headwise.costs.families import FAMILIES as READ
 from headwise.costs.sweep import Sweep, head_sweep
 from headwise.errors import HeadwiseError
 
-MODULES = ("__init__", "layer", "config", "families", "data", "sweep")
+MODULES = ("__init__", "layer", "config", "families", "data", "readers", "sweep")
 FAMILIES = (
-    "bert, camembert, deepseek_v2, deepseek_v3, distilbert, electra, gemma, gemma2, gpt2, gpt_neox, granite, "
-    "llama, mistral, mixtral, olmo, opt, phi3, qwen2, qwen3, qwen3_moe, roberta, vit, xlm-roberta"
+    "bart, bert, camembert, deepseek_v2, deepseek_v3, distilbert, electra, falcon, gemma, gemma2, gpt2, "
+    "gpt_neox, granite, llama, mistral, mixtral, olmo, opt, phi, phi3, qwen2, qwen3, qwen3_moe, roberta, t5, "
+    "vit, whisper, xlm-roberta"
 )
 GIVE = "give sizes instead"
 BERT = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+SIDES = ("encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads")
+BART = {"model_type": "bart", "d_model": 8, **dict.fromkeys(SIDES, 2)}
 LLAMA = {**BERT, "model_type": "llama"}
 QWEN = {
     **BERT,
@@ -160,9 +163,22 @@ CASES = {
         call(BERT, seq=1, kv_seq=2),
         "kv_seq: expected None: bert has self-attention only; received 2.",
     ),
+    "two sequences, one length": (
+        call(BART, seq=1),
+        "kv_seq: expected the length of the sequence that cross-attention reads; received None. "
+        "Hint: kv_seq=1500 beside seq=448: the encoder's length, the decoder's",
+    ),
+    "a cache beside cross-attention": (
+        call(BART, seq=1, kv_seq=2, cached=3),
+        "cached: expected 0 where a model has cross-attention; received 3. Hint: cached=0",
+    ),
+    "half of two": (
+        call({**BART, "is_encoder_decoder": False}),
+        f"config: expected is_encoder_decoder = True; received is_encoder_decoder = False. Hint: {GIVE}",
+    ),
     "unknown family": (
-        call({"model_type": "t5"}),
-        f"config: expected one of the families {FAMILIES}; received model_type 't5'. Hint: give the sizes "
+        call({"model_type": "mamba"}),
+        f"config: expected one of the families {FAMILIES}; received model_type 'mamba'. Hint: give the sizes "
         f"yourself: "
         "cost(d_model=..., heads=..., kv_heads=..., head_dim=..., layers=...)",
     ),
@@ -374,7 +390,7 @@ def test_every_place_that_raises_is_reached(tmp_path):
 
 
 def test_refusals_have_the_right_kind():
-    assert type(caught(call({"model_type": "t5"}))) is headwise.CapabilityError
+    assert type(caught(call({"model_type": "mamba"}))) is headwise.CapabilityError
     assert type(caught(call(d_model=512, heads=6))) is HeadwiseError
     assert type(caught(call(torch.nn.Linear(2, 2)))) is headwise.CapabilityError
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModel, BartConfig, BartModel, T5Config, T5Model
+from transformers import AutoConfig, AutoModel, BartConfig, BartModel, T5Config, T5Model, WhisperConfig
 from transformers.utils import logging
 
 from headwise.costs import cost
@@ -140,6 +140,11 @@ LATENT = {
     "num_experts_per_tok": 1,
     "moe_intermediate_size": 8,
 }
+SMALL = {name: size for name, size in BASE.items() if name != "intermediate_size"}
+T5 = {"d_model": 24, "d_kv": 5, "num_heads": 4, "d_ff": 8, "vocab_size": 7}
+SIDES = {"d_model": 24, "encoder_layers": 3, "decoder_layers": 2, "decoder_start_token_id": 1}
+SIDES |= {"encoder_attention_heads": 4, "decoder_attention_heads": 2, "encoder_ffn_dim": 8}
+SIDES |= {"decoder_ffn_dim": 8, "vocab_size": 7, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 FAMILIES = {
     "bert": ("bert", BASE),
     "roberta": ("roberta", BASE),
@@ -188,6 +193,16 @@ FAMILIES = {
     "gemma": ("gemma", {**GROUPS, "head_dim": 10}),
     "gemma2": ("gemma2", {**GROUPS, "num_hidden_layers": 5, "head_dim": 10, "sliding_window": 5}),
     "phi3": ("phi3", {**GROUPS, "sliding_window": 5}),
+    "falcon": ("falcon", SMALL),
+    "falcon of many queries": ("falcon", {**SMALL, "multi_query": False, "bias": True, "alibi": True}),
+    "falcon of groups": ("falcon", {**SMALL, "num_kv_heads": 2, "new_decoder_architecture": True}),
+    "falcon without groups": ("falcon", {**SMALL, "new_decoder_architecture": True, "bias": True}),
+    "phi": ("phi", BASE),
+    "phi of groups with norms": ("phi", {**GROUPS, "qk_layernorm": True}),
+    "t5": ("t5", {**T5, "num_layers": 3, "num_decoder_layers": 2}),
+    "t5 of one layer": ("t5", {**T5, "num_layers": 1}),
+    "bart": ("bart", SIDES),
+    "whisper": ("whisper", SIDES),
     "deepseek_v3": ("deepseek_v3", {**LATENT, "q_lora_rank": 5, "attention_bias": True}),
     "deepseek_v2": ("deepseek_v2", {**LATENT, "q_lora_rank": None}),
 }
@@ -206,6 +221,9 @@ ATTENTION = (
     ".self_attn.",
     ".attention.query_key_value",
     ".attention.dense",
+    ".self_attention.",
+    ".encoder_attn.",
+    "Attention.",
 )
 
 
@@ -219,12 +237,20 @@ def made(family, options):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_config_its_model_and_its_parameters_agree(name):
     config, model = made(*FAMILIES[name])
-    from_config, from_model = cost(config.to_dict(), seq=9, dtype_bytes=4), cost(model, seq=9)
+    lengths = {"seq": 9, "kv_seq": 7 if config.is_encoder_decoder else None}
+    from_config, from_model = cost(config.to_dict(), **lengths, dtype_bytes=4), cost(model, **lengths)
     held = {n: p.numel() for n, p in model.named_parameters() if any(part in n for part in ATTENTION)}
     assert from_model.parameters == from_config.parameters == sum(held.values()) > 0
-    assert from_model["parameters.biases"] == sum(count for n, count in held.items() if n.endswith(".bias"))
+    biases = [count for n, count in held.items() if n.endswith(".bias") and "norm" not in n]
+    assert from_model["parameters.biases"] == sum(biases)
     assert [q.value for q in from_model.totals] == [q.value for q in from_config.totals]
     layers = config.to_dict().get("num_hidden_layers", 3)
+    if config.is_encoder_decoder:
+        encoders, decoders = (
+            len(side.layers if name in ("bart", "whisper") else side.block)
+            for side in (model.encoder, model.decoder)
+        )
+        layers = encoders + 2 * decoders
     assert (
         sum(kind.count for kind in from_model.layers)
         == sum(kind.count for kind in from_config.layers)
@@ -305,6 +331,24 @@ def test_types_of_layers_win_over_the_family_rule():
     }
     assert [kind.count for kind in cost(qwen).layers] == [1, 2]
     assert [kind.count for kind in cost({**qwen, "use_sliding_window": False}).layers] == [3]
+
+
+def test_two_sequences_of_a_config():
+    """Whisper tiny: 1500 frames once, and 448 tokens that read them."""
+    config = WhisperConfig().to_dict()
+    found = cost(config, seq=448, kv_seq=1500)
+    parts = {kind.name: (kind.count, kind.work["n_q"], kind.work["n_k"]) for kind in found.layers}
+    assert parts == {
+        "encoder self-attention": (4, 1500, 1500),
+        "decoder self-attention": (4, 448, 448),
+        "cross-attention": (4, 448, 1500),
+    }
+    assert [kind["pairs.visible"] for kind in found.layers] == [1500**2, 448 * 449 // 2, 448 * 1500]
+    assert found.parameters == 12 * (4 * 384**2 + 3 * 384), "no bias of W_K"
+    assert found["cache.total"] == 4 * (448 + 1500) * 2 * 384 * 2, "the encoder keeps nothing"
+    assert any("decoder alone has a cache" in note for note in found.notes)
+    assert cost(config).parameters == found.parameters
+    assert cost(config, seq=448, kv_seq=1500, causal=True) == found
 
 
 def test_bytes_of_a_number_come_from_the_model():
@@ -439,7 +483,7 @@ class Uneven(Headless):
         (
             lambda: cost(nn.Transformer(4, 2, 1, 1, dim_feedforward=4, batch_first=True), seq=2),
             "kv_seq: expected the length of the sequence that cross-attention reads; received None. "
-            "Hint: seq is the decoder's length, kv_seq the encoder's",
+            "Hint: kv_seq=1500 beside seq=448: the encoder's length, the decoder's",
         ),
         (
             lambda: cost(nn.Transformer(4, 2, 1, 1, dim_feedforward=4, batch_first=True), seq=2, cached=1),

@@ -6,7 +6,7 @@ torch has been imported already and one of its modules is handed over.
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from typing import Any
 from headwise.costs.config import read_config
 from headwise.costs.data import Cost, LayerCost
 from headwise.costs.formula import Formula, total
-from headwise.costs.layer import Layer, Work, make_layer, make_work, sizes_in_words, whole
+from headwise.costs.layer import Layer, LayerKind, Work, make_layer, make_work, sizes_in_words, whole
 from headwise.costs.quantities import Quantity, cache_token, quantities
-from headwise.errors import HeadwiseError
+from headwise.errors import CapabilityError, HeadwiseError
 from headwise.options import shown
 
 # Frameworks are guests: framework -> the class of its models, and the module of ours that reads them.
@@ -71,7 +71,8 @@ def cost(
         layers: how many; None = 1, or what the model says.
         causal: None = False, or what the model says. window: (left, right), counts exclude the query itself.
         seq: new tokens n_q; None counts only what depends on no length.
-        kv_seq: length of another sequence, for cross-attention. cached: tokens in the cache already
+        kv_seq: length of another sequence, for cross-attention; of an encoder-decoder the encoder's, beside
+            which ``seq`` is the decoder's. cached: tokens in the cache already
             (decoding).
         causal_alignment, query_offset: as for ``attention``, where causal or window meets kv_seq other than
             seq.
@@ -135,25 +136,29 @@ def cost(
     config = read_config(model, tuple(ignore))
     if causal is not None and causal != config.causal:
         raise HeadwiseError("causal", f"None or {config.causal}, as {config.name} is", shown(causal))
-    if work["kv_seq"] is not None:
-        raise HeadwiseError("kv_seq", f"None: {config.name} has self-attention only", shown(kv_seq))
+    check_two_sided(work, any(kind.part == "cross" for kind in config.layers), config.name)
     work["dtype_bytes"] = config.dtype_bytes if dtype_bytes is None else dtype_bytes
-    kinds = [LayerKind(*kind) for kind in config.layers]
-    return count_layers(kinds, config.title, work, config.notes)
+    return count_layers(config.layers, config.title, work, config.notes)
 
 
-@dataclass(frozen=True)
-class LayerKind:
-    """Layers of the same sizes: their name, how many, and on which lengths they run.
+def check_two_sided(work: dict[str, Any], crosses: bool, name: str) -> None:
+    """The lengths that a model is counted for: of one sequence, or of an encoder's and a decoder's.
 
-    ``part`` is "self" (seq tokens), "cross" (seq tokens over kv_seq others) or "other" (the kv_seq tokens
-    of the other sequence among themselves).
+    Args:
+        crosses: it has cross-attention.
+        name: what a message calls it.
+
+    Raises:
+        HeadwiseError, CapabilityError: lengths that it cannot be run on.
     """
-
-    name: str
-    count: int
-    layer: Layer
-    part: str = "self"
+    if work["kv_seq"] is not None and not crosses:
+        raise HeadwiseError("kv_seq", f"None: {name} has self-attention only", shown(work["kv_seq"]))
+    if crosses and work["cached"]:
+        expected = "0 where a model has cross-attention"
+        raise CapabilityError("cached", expected, shown(work["cached"]), "cached=0")
+    if crosses and work["seq"] is not None and work["kv_seq"] is None:
+        expected = "the length of the sequence that cross-attention reads"
+        raise HeadwiseError("kv_seq", expected, "None", "kv_seq=1500 beside seq=448: the encoder's length, the decoder's")
 
 
 def count_layers(
@@ -171,6 +176,8 @@ def count_layers(
         found = quantities(kind.layer, None if work["seq"] is None else made)
         if work["seq"] is None:
             found.append(cache_token(kind.layer, made.cache_bytes))
+        if kind.part == "other":  # an encoder beside a decoder runs once, and keeps nothing
+            found = [quantity for quantity in found if not quantity.key.startswith("cache.")]
         lengths = None if work["seq"] is None else asdict(made)
         counted.append(
             LayerCost(_letter(i), kind.name, kind.count, _sizes(kind.layer), lengths, tuple(found))
@@ -181,7 +188,7 @@ def count_layers(
         work=counted[0].work,
         layers=tuple(counted),
         totals=tuple(_totals(counted)),
-        notes=[*notes, *_notes(work)],
+        notes=[*notes, *_notes(work, any(kind.part == "other" for kind in kinds))],
     )
 
 
@@ -257,8 +264,10 @@ def _title(layer: Layer, count: int) -> str:
     return f"{stack}: {sizes_in_words(layer)}"
 
 
-def _notes(work: dict[str, Any]) -> list[str]:
+def _notes(work: dict[str, Any], two_sided: bool) -> list[str]:
     notes = ["Attention only: embeddings, feed-forward layers and the norms between layers are not counted."]
+    if two_sided:
+        notes.append("The decoder alone has a cache: its own tokens, and in cross-attention the encoder's.")
     if work["dtype_bytes"] is None:
         notes.append("Numbers of 2 bytes (16 bit) are assumed; float32 has 4.")
     if work["seq"] is None:

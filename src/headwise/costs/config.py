@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwise.costs.families import ELSEWHERE, FAMILIES, FIXED, Fields, Kinds
+from headwise.costs.families import ELSEWHERE, FAMILIES
 from headwise.costs.layer import sizes_in_words
+from headwise.costs.readers import Fields, Kinds
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.options import shown
 from headwise.render.words import count as counted
@@ -55,26 +56,25 @@ def read_config(source: Any, ignore: tuple[str, ...] = ()) -> Config:
     if missing:
         hint = "transformers would fill in a default of its class; add the value to the file or the dict"
         raise HeadwiseError("config", f"the field {missing[0]}", f"a {kind} config without it", hint)
-    for name, allowed in FIXED.items():
+    for name, allowed in family.fixed.items():
         if name in data and data[name] not in allowed:
             raise CapabilityError(
                 "config", f"{name} = {allowed[0]}", f"{name} = {shown(data[name])}", "give sizes instead"
             )
     fields = Fields(data)
     layers = family.read(fields)
-    known_fields = fields.read | family.elsewhere | ELSEWHERE | set(FIXED) | set(ignore)
+    known_fields = fields.read | family.elsewhere | ELSEWHERE | set(family.fixed) | set(ignore)
     unknown = [name for name in data if name not in known_fields]
     if unknown:
         hint = f"if it leaves the sizes of attention alone: ignore={tuple(unknown)!r}"
         raise HeadwiseError(
             "config", f"fields of {kind} that headwise knows", f"unknown {', '.join(unknown)}", hint
         )
-    causal = layers[0][2].causal
-    count = sum(number for _, number, _ in layers)
+    first = next(kind.layer for kind in layers if kind.part == "self")
+    count = sum(kind.count for kind in layers)
     name = str(data.get("_name_or_path") or kind)
-    first = layers[0][2]
     title = f"{name}: {counted(count, 'attention layer')}, {sizes_in_words(first)}"
-    return Config(name, title, causal, layers, _dtype_bytes(data), _notes(data, layers))
+    return Config(name, title, first.causal, layers, _dtype_bytes(data), _notes(data, layers))
 
 
 def _load(source: Any) -> Mapping[str, Any]:
@@ -108,7 +108,7 @@ def _notes(data: Mapping[str, Any], layers: Kinds) -> list[str]:
         notes.append(
             "The config quantizes its weights; bytes are counted for numbers of the size stated above."
         )
-    if any(layer.latent for _, _, layer in layers):
+    if any(kind.layer.latent for kind in layers):
         notes.append(
             "Latent attention, counted as written: every key and value is made from its latent. Folding that "
             "projection into the queries is not counted."

@@ -1,18 +1,30 @@
-"""The families of Hugging Face configs whose attention can be counted, and how each is read.
+"""The families of Hugging Face configs whose attention can be counted, and which fields they may have.
 
 A family that is not in ``FAMILIES`` is refused, and so is a field that its entry does not know: it might
 change the attention.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from headwise.costs.layer import Layer, make_layer, whole
-from headwise.errors import CapabilityError, HeadwiseError
-from headwise.options import shown
-
-Kinds = list[tuple[str, int, Layer]]
+from headwise.costs.readers import (
+    Fields,
+    Kinds,
+    bart,
+    decoder,
+    distilbert,
+    encoder,
+    falcon,
+    gpt2,
+    latent,
+    neox,
+    opt,
+    phi,
+    t5,
+    vit,
+    whisper,
+)
 
 
 def _words(text: str) -> set[str]:
@@ -43,6 +55,7 @@ FIXED: dict[str, tuple[Any, ...]] = {
     "is_encoder_decoder": (False,),
     "pruned_heads": ({}, None, []),
 }
+_TWO_SIDED = FIXED | {"is_encoder_decoder": (True,), "is_decoder": (False,)}
 _ENCODER = _words(
     """
     attention_probs_dropout_prob classifier_dropout embedding_size hidden_act hidden_dropout_prob
@@ -80,203 +93,27 @@ _LATENT = _words(
 
 @dataclass(frozen=True)
 class Family:
-    """How one family of configs is read: fields that must be there, fields that say nothing, and the
-    reader."""
+    """How one family of configs is read.
 
-    read: Callable[["Fields"], Kinds]
-    required: tuple[str, ...]
-    elsewhere: set[str]
-    causal: bool = True
-
-
-class Fields:
-    """The fields of a config; every one that is read is remembered, so that what is left over can be
-    refused."""
-
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self.data, self.read = data, {"model_type"}
-
-    def number(self, name: str, default: int | None = None) -> int:
-        self.read.add(name)
-        value: Any = self.data.get(name)
-        value = default if value is None else value
-        whole(name, value)
-        return int(value)
-
-    def optional(self, name: str) -> int | None:
-        self.read.add(name)
-        return None if self.data.get(name) is None else self.number(name)
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        self.read.add(name)
-        value = self.data.get(name)
-        value = default if value is None else value
-        if type(value) is not bool:
-            raise HeadwiseError(name, "true or false", shown(value))
-        return value
-
-    def anything(self, name: str) -> Any:
-        self.read.add(name)
-        return self.data.get(name)
-
-
-def _encoder(fields: Fields) -> Kinds:
-    causal = fields.flag("is_decoder")
-    positions = fields.anything("position_embedding_type")
-    if positions not in (None, "absolute"):
-        raise CapabilityError(
-            "config", "position_embedding_type 'absolute'", shown(positions), "give sizes instead"
-        )
-    layer = make_layer(
-        d_model=fields.number("hidden_size"),
-        heads=fields.number("num_attention_heads"),
-        bias=True,
-        causal=causal,
-    )
-    return [("attention", fields.number("num_hidden_layers"), layer)]
-
-
-def _distilbert(fields: Fields) -> Kinds:
-    layer = make_layer(d_model=fields.number("dim"), heads=fields.number("n_heads"), bias=True)
-    return [("attention", fields.number("n_layers"), layer)]
-
-
-def _gpt2(fields: Fields) -> Kinds:
-    layer = make_layer(d_model=fields.number("n_embd"), heads=fields.number("n_head"), bias=True, causal=True)
-    return [("attention", fields.number("n_layer"), layer)]
-
-
-def _neox(fields: Fields) -> Kinds:
-    layer = make_layer(
-        d_model=fields.number("hidden_size"),
-        heads=fields.number("num_attention_heads"),
-        bias=fields.flag("attention_bias", True),
-        causal=True,
-    )
-    return [("attention", fields.number("num_hidden_layers"), layer)]
-
-
-def _opt(fields: Fields) -> Kinds:
-    layer = make_layer(
-        d_model=fields.number("hidden_size"),
-        heads=fields.number("num_attention_heads"),
-        bias=fields.flag("enable_bias", True),
-        causal=True,
-    )
-    return [("attention", fields.number("num_hidden_layers"), layer)]
-
-
-def _vit(fields: Fields) -> Kinds:
-    layer = make_layer(
-        d_model=fields.number("hidden_size"),
-        heads=fields.number("num_attention_heads"),
-        bias="qkvo" if fields.flag("qkv_bias", True) else "o",
-    )
-    return [("attention", fields.number("num_hidden_layers"), layer)]
-
-
-def _decoder(
-    bias: bool | str | None, norms: bool = False, windows: str = "none"
-) -> Callable[[Fields], Kinds]:
-    """Readers of the Llama-like families.
-
-    Args:
-        bias: what the code of the family fixes; None: the field ``attention_bias`` says it.
-        norms: queries and keys have a norm over the width of a head.
-        windows: which layers slide: "none", "all", "later" (from ``max_window_layers`` on) or "alternate".
+    Attributes:
+        read: the reader.
+        required: fields that have to be there.
+        elsewhere: fields that say nothing about the sizes of attention.
+        fixed: fields that may have these values only, if they are there.
     """
 
-    def read(fields: Fields) -> Kinds:
-        d_model, heads = fields.number("hidden_size"), fields.number("num_attention_heads")
-        head_dim = fields.optional("head_dim")
-        if fields.flag("use_bidirectional_attention"):
-            raise CapabilityError(
-                "config", "causal attention", "use_bidirectional_attention = true", "give sizes"
-            )
-        has = fields.flag("attention_bias") if bias is None else bias
-        if head_dim is None and d_model % heads == 0:
-            head_dim = d_model // heads
-
-        def layer(window: tuple[int | None, int | None] | None) -> Layer:
-            return make_layer(
-                d_model=d_model,
-                heads=heads,
-                kv_heads=fields.number("num_key_value_heads", heads),
-                head_dim=head_dim,
-                bias=has,
-                causal=True,
-                window=window,
-                norms=2 * (head_dim or 0) if norms else 0,
-            )
-
-        count = fields.number("num_hidden_layers")
-        sliding, size = _sliding(fields, windows, count)
-        kinds = [("full attention", count - sliding, layer(None))]
-        if sliding:
-            # A sliding window of w keys counts the query's own, so it reaches w - 1 back.
-            kinds.append(("windowed attention", sliding, layer((size - 1, 0))))
-        kinds = [kind for kind in kinds if kind[1]]
-        return kinds if len(kinds) > 1 else [("attention", *kinds[0][1:])]
-
-    return read
-
-
-def _sliding(fields: Fields, windows: str, count: int) -> tuple[int, int]:
-    """How many layers slide, and over how many keys."""
-    if windows == "none":
-        return 0, 0
-    size = fields.optional("sliding_window")
-    if windows == "later":
-        used, start = fields.flag("use_sliding_window"), fields.anything("max_window_layers")
-        if not used or size is None:
-            fields.anything("layer_types")
-            return 0, 0
-    kinds = fields.anything("layer_types") if windows != "all" else None
-    if size is None:
-        return 0, 0
-    if kinds is not None:
-        listed = kinds if isinstance(kinds, list | tuple) else []
-        unknown = [kind for kind in listed if kind not in ("full_attention", "sliding_attention")]
-        if unknown or len(listed) != count:
-            expected = f"{count} entries, full_attention or sliding_attention"
-            raise CapabilityError(
-                "config", f"layer_types of {expected}", shown(unknown or kinds), "give sizes instead"
-            )
-        return kinds.count("sliding_attention"), size
-    if windows == "all":
-        return count, size
-    if windows == "alternate":
-        return (count + 1) // 2, size
-    whole("max_window_layers", start)
-    return max(0, count - start), size
-
-
-def _latent(fields: Fields) -> Kinds:
-    rank = fields.optional("q_lora_rank")
-    heads, kv_rank = fields.number("num_attention_heads"), fields.number("kv_lora_rank")
-    fields.anything("num_key_value_heads")
-    bias = ("qko" if rank else "ko") if fields.flag("attention_bias") else False
-    layer = make_layer(
-        d_model=fields.number("hidden_size"),
-        heads=heads,
-        head_dim=fields.number("qk_nope_head_dim"),
-        v_head_dim=fields.number("v_head_dim"),
-        kv_rank=kv_rank,
-        rope_dim=fields.number("qk_rope_head_dim"),
-        q_rank=rank,
-        bias=bias,
-        causal=True,
-        norms=kv_rank + (rank or 0),
-    )
-    return [("latent attention", fields.number("num_hidden_layers"), layer)]
+    read: Callable[[Fields], Kinds]
+    required: tuple[str, ...]
+    elsewhere: set[str]
+    fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: FIXED)
 
 
 _SIZED = ("hidden_size", "num_attention_heads", "num_hidden_layers")
 _GROUPED = (*_SIZED, "num_key_value_heads")
 _WIDE = (*_GROUPED, "head_dim")
 _MLA = (*_SIZED, "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-_BERT = Family(_encoder, _SIZED, _ENCODER)
-_DEEPSEEK = Family(_latent, _MLA, _LATENT)
+_BERT = Family(encoder, _SIZED, _ENCODER)
+_DEEPSEEK = Family(latent, _MLA, _LATENT)
 _DISTIL = _words(
     """
     activation attention_dropout dropout hidden_dim max_position_embeddings qa_dropout seq_classif_dropout
@@ -308,24 +145,62 @@ _VIT = _words(
     """
 )
 _GRANITE = _DECODER | _words("attention_multiplier embedding_multiplier logits_scaling residual_multiplier")
+_FALCON = _words(
+    """
+    activation alibi apply_residual_connection_post_layernorm attention_dropout ffn_hidden_size
+    hidden_dropout layer_norm_epsilon max_position_embeddings num_ln_in_parallel_attn parallel_attn
+    rope_parameters rope_scaling rope_theta
+    """
+)
+_T5 = _words(
+    """
+    classifier_dropout d_ff dense_act_fn dropout_rate feed_forward_proj initializer_factor is_gated_act
+    layer_norm_epsilon n_positions relative_attention_max_distance scale_decoder_outputs
+    """
+)
+_BART = _words(
+    """
+    activation_dropout activation_function add_bias_logits add_final_layer_norm attention_dropout
+    classif_dropout classifier_dropout decoder_ffn_dim decoder_layerdrop dropout encoder_ffn_dim
+    encoder_layerdrop extra_pos_embeddings force_bos_token_to_be_generated init_std max_position_embeddings
+    normalize_before normalize_embedding num_hidden_layers scale_embedding static_position_embeddings
+    """
+)
+_WHISPER = _BART | _words(
+    """
+    apply_spec_augment classifier_proj_size forced_decoder_ids mask_feature_length mask_feature_min_masks
+    mask_feature_prob mask_time_length mask_time_min_masks mask_time_prob max_source_positions
+    max_target_positions median_filter_width num_mel_bins use_weighted_layer_sum
+    """
+)
+_BOTH_SIDES = (
+    "d_model", "encoder_attention_heads", "decoder_attention_heads", "encoder_layers", "decoder_layers",
+)  # fmt: skip
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), _BERT),
-    "distilbert": Family(_distilbert, ("dim", "n_heads", "n_layers"), _DISTIL),
-    "gpt2": Family(_gpt2, ("n_embd", "n_head", "n_layer"), _GPT2),
-    "gpt_neox": Family(_neox, _SIZED, _NEOX),
-    "llama": Family(_decoder(None), _SIZED, _DECODER),
-    "mistral": Family(_decoder(False, windows="all"), (*_GROUPED, "sliding_window"), _DECODER),
-    "mixtral": Family(_decoder(False, windows="all"), _GROUPED, _DECODER),
-    "qwen2": Family(_decoder("qkv", windows="later"), _GROUPED, _DECODER),
-    "granite": Family(_decoder(None), _GROUPED, _GRANITE),
-    "olmo": Family(_decoder(None), _SIZED, _DECODER | {"clip_qkv"}),
-    "opt": Family(_opt, _SIZED, _OPT),
-    "qwen3_moe": Family(_decoder(None, norms=True, windows="later"), _GROUPED, _EXPERTS),
-    "vit": Family(_vit, _SIZED, _VIT),
-    "qwen3": Family(_decoder(None, norms=True, windows="later"), _WIDE, _DECODER),
-    "gemma": Family(_decoder(None), _WIDE, _DECODER),
-    "gemma2": Family(_decoder(None, windows="alternate"), (*_WIDE, "sliding_window"), _DECODER),
-    "phi3": Family(_decoder(False, windows="all"), _GROUPED, _DECODER),
+    "distilbert": Family(distilbert, ("dim", "n_heads", "n_layers"), _DISTIL),
+    "gpt2": Family(gpt2, ("n_embd", "n_head", "n_layer"), _GPT2),
+    "gpt_neox": Family(neox, _SIZED, _NEOX),
+    "llama": Family(decoder(None), _SIZED, _DECODER),
+    "mistral": Family(decoder(False, windows="all"), (*_GROUPED, "sliding_window"), _DECODER),
+    "mixtral": Family(decoder(False, windows="all"), _GROUPED, _DECODER),
+    "qwen2": Family(decoder("qkv", windows="later"), _GROUPED, _DECODER),
+    "granite": Family(decoder(None), _GROUPED, _GRANITE),
+    "olmo": Family(decoder(None), _SIZED, _DECODER | {"clip_qkv"}),
+    "opt": Family(opt, _SIZED, _OPT),
+    "qwen3_moe": Family(decoder(None, norms=True, windows="later"), _GROUPED, _EXPERTS),
+    "vit": Family(vit, _SIZED, _VIT),
+    "qwen3": Family(decoder(None, norms=True, windows="later"), _WIDE, _DECODER),
+    "gemma": Family(decoder(None), _WIDE, _DECODER),
+    "gemma2": Family(decoder(None, windows="alternate"), (*_WIDE, "sliding_window"), _DECODER),
+    "phi3": Family(decoder(False, windows="all"), _GROUPED, _DECODER),
+    "falcon": Family(falcon, (*_SIZED, "multi_query", "new_decoder_architecture", "bias"), _FALCON),
+    "phi": Family(phi, _SIZED, _DECODER | {"layer_norm_eps"}),
+    "t5": Family(
+        t5, ("d_model", "num_heads", "num_layers", "d_kv", "relative_attention_num_buckets"), _T5, _TWO_SIDED
+    ),
+    "bart": Family(bart, _BOTH_SIDES, _BART, _TWO_SIDED),
+    "whisper": Family(whisper, _BOTH_SIDES, _WHISPER, _TWO_SIDED),
     "deepseek_v2": _DEEPSEEK,
     "deepseek_v3": _DEEPSEEK,
 }

@@ -68,6 +68,20 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class LayerKind:
+    """Layers of the same sizes: their name, how many, and on which lengths they run.
+
+    ``part`` is "self" (seq tokens), "cross" (seq tokens over kv_seq others) or "other" (the kv_seq tokens
+    of the other sequence among themselves).
+    """
+
+    name: str
+    count: int
+    layer: Layer
+    part: str = "self"
+
+
+@dataclass(frozen=True)
 class Work:
     """What a layer is run on: n_q new tokens, n_k keys in all (cached ones among them), for a batch."""
 

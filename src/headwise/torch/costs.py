@@ -10,11 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from headwise.costs import LayerKind, count_layers
+from headwise.costs import LayerKind, check_two_sided, count_layers
 from headwise.costs.data import Cost
 from headwise.costs.layer import Layer
-from headwise.errors import CapabilityError, HeadwiseError
-from headwise.options import shown
+from headwise.errors import CapabilityError
 from headwise.torch.costs_forms import FORMS, Found
 
 
@@ -37,15 +36,7 @@ def cost_of_model(model: nn.Module, *, causal: bool | None, work: dict[str, Any]
             "model", expected, type(model).__name__, "or give sizes: cost(d_model=768, heads=12)"
         )
     crosses = any(item.layer.cross for item in found)
-    if crosses and work["cached"]:
-        raise CapabilityError(
-            "cached", "0 where a model has cross-attention", shown(work["cached"]), "cached=0"
-        )
-    if work["kv_seq"] is not None and not crosses:
-        raise HeadwiseError("kv_seq", "None: the model has self-attention only", shown(work["kv_seq"]))
-    if crosses and work["seq"] is not None and work["kv_seq"] is None:
-        expected = "the length of the sequence that cross-attention reads"
-        raise HeadwiseError("kv_seq", expected, "None", "seq is the decoder's length, kv_seq the encoder's")
+    check_two_sided(work, crosses, "the model")
     kinds = _kinds(found, crosses)
     notes = []
     others = sorted({name for item in found for name in item.others})
