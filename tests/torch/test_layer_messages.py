@@ -33,8 +33,8 @@ from headwise.torch import (
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "layer_messages.txt"
 MODULES = (
-    "blocks", "caches", "caches_linear", "caches_paged", "layer", "layer_heads", "layer_inputs", "layer_pass",
-    "layer_prune", "layer_sizes", "positions", "positions_relative",
+    "blocks", "caches", "caches_linear", "caches_paged", "checks", "layer", "layer_heads", "layer_inputs",
+    "layer_pass", "layer_prune", "layer_sizes", "positions", "positions_relative",
 )  # fmt: skip
 X, MEMORY = torch.zeros(2, 5, 12), torch.zeros(2, 7, 12)
 KEEP = torch.ones(2, 5, dtype=torch.bool)

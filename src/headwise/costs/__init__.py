@@ -158,7 +158,9 @@ def check_two_sided(work: dict[str, Any], crosses: bool, name: str) -> None:
         raise CapabilityError("cached", expected, shown(work["cached"]), "cached=0")
     if crosses and work["seq"] is not None and work["kv_seq"] is None:
         expected = "the length of the sequence that cross-attention reads"
-        raise HeadwiseError("kv_seq", expected, "None", "kv_seq=1500 beside seq=448: the encoder's length, the decoder's")
+        raise HeadwiseError(
+            "kv_seq", expected, "None", "kv_seq=1500 beside seq=448: the encoder's length, the decoder's"
+        )
 
 
 def count_layers(

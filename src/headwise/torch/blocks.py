@@ -9,7 +9,8 @@ from torch.nn import functional
 from headwise.errors import HeadwiseError, ShapeError
 from headwise.options import shown
 from headwise.request import AuxRequest
-from headwise.torch.caches import Cache, check_key_mask, positive
+from headwise.torch.caches import Cache
+from headwise.torch.checks import check_key_mask, positive
 from headwise.torch.layer import MultiHeadAttention
 from headwise.torch.layer_heads import KeysValues
 from headwise.torch.layer_sizes import check_probability

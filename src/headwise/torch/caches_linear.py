@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from headwise.errors import CapabilityError, ShapeError
-from headwise.torch.caches import Cache, Place, Seen, entries_of, positive
+from headwise.torch.caches import Cache, Place, Seen, entries_of
+from headwise.torch.checks import positive
 
 
 class DynamicCache(Cache):

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from headwise.errors import CapabilityError
-from headwise.torch.caches import Cache, Place, Seen, entries_of, positive
+from headwise.torch.caches import Cache, Place, Seen, entries_of
 from headwise.torch.caches_linear import only_read, refuse_gradients
+from headwise.torch.checks import positive
 
 
 class PagedCache(Cache):

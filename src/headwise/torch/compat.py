@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
+from headwise.errors import HeadwiseError
 from headwise.request import AuxRequest
-from headwise.torch.call import only_zeros_and_ones
+from headwise.torch.compat_inputs import as_seen, check_call
 from headwise.torch.functional import attention
-from headwise.torch.layer_inputs import check_kind, refuse_script
+from headwise.torch.layer_inputs import refuse_script
 from headwise.torch.replace import Replacement, Report, take_over, walk_and_replace
 
 __all__ = ["MultiheadAttention", "Replacement", "Report", "replace_attention"]
@@ -105,11 +105,12 @@ class MultiheadAttention(nn.MultiheadAttention):
         Raises:
             ShapeError, DtypeError, CapabilityError, HeadwiseError: see ``headwise.errors``.
         """
-        batched = self._check(query, key, value)
+        batched = check_call(self, query, key, value)
         n_q, n_k = (x.shape[1 if self.batch_first and batched else 0] for x in (query, key))
         batch = query.shape[0 if self.batch_first else 1] if batched else 1
         q, k, v = self._projected(query, key, value, batched)
-        mask, bias = self._masks(attn_mask, key_padding_mask, batched, batch, n_q, n_k)
+        lengths = (batch, n_q, n_k)
+        mask, bias = as_seen(attn_mask, key_padding_mask, batched, self.num_heads, lengths, q.dtype)
         q_offset = None
         if is_causal and n_q != n_k and attn_mask is not None:
             is_causal = False
@@ -176,83 +177,6 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _with_first(self, x: Tensor, one: Tensor) -> Tensor:
         first = one.view(1, self.num_heads, 1, self.head_dim).expand(x.shape[0], -1, -1, -1)
         return torch.cat([first.to(x.dtype), x], -2)
-
-    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
-        """Is there a batch? Refuses what does not fit together."""
-        weight = self.q_proj_weight if self.in_proj_weight is None else self.in_proj_weight
-        for name, x in (("query", query), ("key", key), ("value", value)):
-            if not isinstance(x, Tensor):
-                raise DtypeError(name, "a torch tensor", type(x).__name__, "torch.as_tensor makes one")
-            if x.is_nested:
-                expected = "a dense tensor, padded, with key_padding_mask"
-                hint = "encoder.use_nested_tensor = False keeps torch's encoder from making nested tensors"
-                raise CapabilityError(name, expected, "a nested tensor", hint)
-            check_kind(name, x, weight)
-        shapes = {"query": query.shape, "key": key.shape, "value": value.shape}
-        if query.ndim not in (2, 3):
-            layout = "(B, n, embed_dim)" if self.batch_first else "(n, B, embed_dim)"
-            raise ShapeError("query", f"{layout}, or (n, embed_dim)", f"shape {tuple(query.shape)}")
-        place = (0 if self.batch_first else 1) if query.ndim == 3 else None
-        widths = {"query": self.embed_dim, "key": self.kdim, "value": self.vdim}
-        for name, shape in shapes.items():
-            received = f"shape {tuple(shape)}"
-            if len(shape) != query.ndim:
-                expected = f"{query.ndim} axes, as query {tuple(query.shape)} has"
-                raise ShapeError(name, expected, received, "all three with a batch, or all three without")
-            if shape[-1] != widths[name]:
-                hint = "kdim= and vdim= give key and value widths of their own"
-                raise ShapeError(name, f"a last axis of {widths[name]}", received, hint)
-            if place is not None and shape[place] != query.shape[place]:
-                expected = f"a batch of {query.shape[place]}, axis {place} of query {tuple(query.shape)}"
-                hint = f"this layer has batch_first={self.batch_first}"
-                raise ShapeError(name, expected, received, hint)
-        if key.shape[:-1] != value.shape[:-1]:
-            expected = f"the leading axes of key {tuple(key.shape)}"
-            raise ShapeError("value", expected, f"shape {tuple(value.shape)}", "value j belongs to key j")
-        return query.ndim == 3
-
-    def _masks(
-        self, attn_mask: Tensor | None, padding: Tensor | None, batched: bool, batch: int, n_q: int, n_k: int
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Both masks as ``attention`` takes them: a mask with True = attend or floats, and a bias."""
-        heads = self.num_heads
-        if attn_mask is not None:
-            self._check_mask("attn_mask", attn_mask)
-            wide = (batch * heads, n_q, n_k)
-            if tuple(attn_mask.shape) not in ((n_q, n_k), wide):
-                expected = f"shape {(n_q, n_k)}, or {wide} (batch * num_heads, n_q, n_k)"
-                hint = "a mask of keys only is key_padding_mask"
-                raise ShapeError("attn_mask", expected, f"shape {tuple(attn_mask.shape)}", hint)
-            if attn_mask.ndim == 3:
-                attn_mask = attn_mask.reshape(batch, heads, n_q, n_k)
-            if attn_mask.dtype == torch.bool:
-                attn_mask = ~attn_mask
-        if padding is None:
-            return attn_mask, None
-        self._check_mask("key_padding_mask", padding)
-        fitting = (batch, n_k) if batched else (n_k,)
-        if tuple(padding.shape) != fitting:
-            expected = f"shape {fitting}, one value per key"
-            raise ShapeError(
-                "key_padding_mask", expected, f"shape {tuple(padding.shape)}", "True hides a key"
-            )
-        padding = padding.reshape(batch, 1, 1, n_k)
-        if attn_mask is None and padding.dtype == torch.bool:
-            return ~padding, None
-        if padding.dtype == torch.bool:
-            # A bias of one row per batch entry, so that both masks together need no n_q x n_k array each.
-            dtype = self.out_proj.weight.dtype
-            padding = torch.zeros_like(padding, dtype=dtype).masked_fill(padding, -math.inf)
-        return attn_mask, padding
-
-    def _check_mask(self, name: str, mask: Tensor) -> None:
-        expected = "booleans (True hides the key) or floats (added to the scores)"
-        if mask.dtype != torch.bool and not mask.is_floating_point():
-            received = str(mask.dtype).removeprefix("torch.")
-            raise DtypeError(name, expected, received, f"{name} != 0, if 1 hides a key")
-        if mask.is_floating_point() and not torch.compiler.is_compiling() and only_zeros_and_ones(mask):
-            received = "floats with nothing but 0 and 1 in them, which would add 1 and hide no key"
-            raise HeadwiseError(name, expected, received, f"{name}.bool(), if 1 hides a key")
 
     def _weights(
         self, q: Tensor, k: Tensor, lse: Tensor, mask: Tensor | None, bias: Tensor | None, is_causal: bool,

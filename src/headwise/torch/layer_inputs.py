@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from headwise.arrays import integers
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
 from headwise.options import both_readings, is_whole, shown
-from headwise.torch.caches import Cache, Offset, Seen, Shape
+from headwise.torch.caches import Cache, Offset, Seen
+from headwise.torch.checks import Shape
 from headwise.torch.layer_heads import KeysValues
 
 

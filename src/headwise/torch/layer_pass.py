@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from headwise.errors import HeadwiseError, ShapeError
 from headwise.options import shown
 from headwise.request import AuxRequest
-from headwise.torch.caches import Cache, Offset, Place, check_key_mask
+from headwise.torch.caches import Cache, Offset, Place
+from headwise.torch.checks import check_key_mask
 from headwise.torch.functional import attention
 from headwise.torch.layer_heads import Heads, KeysValues
 from headwise.torch.layer_inputs import (

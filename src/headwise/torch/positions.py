@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from headwise.errors import DtypeError, HeadwiseError, ShapeError
 from headwise.options import is_whole, shown
 from headwise.positions_scaling import RotaryScaling, rotary_frequencies
-from headwise.torch.caches import Offset, positive
+from headwise.torch.caches import Offset
+from headwise.torch.checks import positive
 
 
 def positions_from(offset: Offset, n: int, device: torch.device | None = None) -> Tensor:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from headwise.errors import HeadwiseError
 from headwise.options import shown
 from headwise.positions import alibi_slopes, t5_buckets
-from headwise.torch.caches import Offset, positive
+from headwise.torch.caches import Offset
+from headwise.torch.checks import positive
 
 
 class AlibiPositions(nn.Module):
