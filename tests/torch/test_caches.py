@@ -68,7 +68,7 @@ def test_entries_of_different_lengths(kind, data, seed, scheme):
     """Pieces padded on the left or on the right, some of an entry without any token, and the answers of each
     sequence alone."""
     layer, cache = causal_layer(kind, seed, **scheme), KINDS[kind]()
-    x = normal(3, LENGTH, 12, seed=seed)
+    x, lead = normal(3, LENGTH, 12, seed=seed), data.draw(st.sampled_from([(3,), (3, 1)]))
     lengths, outputs = [0, 0, 0], [[], [], []]
     for _ in range(data.draw(st.integers(1, 6))):
         counts = [data.draw(st.integers(0, min(4, LENGTH - n))) for n in lengths]
@@ -78,15 +78,15 @@ def test_entries_of_different_lengths(kind, data, seed, scheme):
             rows = slice(n - count, n) if data.draw(st.booleans()) else slice(0, count)
             piece[i, rows], keep[i, rows] = x[i, lengths[i] : lengths[i] + count], True
         # Where nothing is padded, the mask may be left out.
-        given_mask = None if keep.all() and data.draw(st.booleans()) else keep
-        found = layer(piece, key_mask=given_mask, cache=cache)
+        given_mask = None if keep.all() and data.draw(st.booleans()) else keep.reshape(*lead, n)
+        found = layer(piece.reshape(*lead, n, 12), key_mask=given_mask, cache=cache).reshape(3, n, 12)
         for i, count in enumerate(counts):
             outputs[i].append(found[i, keep[i]])
             lengths[i] += count
     for i, n in enumerate(lengths):
         expected = layer(x[i, :n])
         torch.testing.assert_close(torch.cat(outputs[i]), expected, rtol=0, atol=1e-12)
-    assert torch.broadcast_to(torch.as_tensor(cache.length), (3,)).tolist() == lengths
+    assert torch.broadcast_to(torch.as_tensor(cache.length), lead).flatten().tolist() == lengths
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -167,6 +167,25 @@ def test_reorder_truncate_and_reset(kind, ragged):
     kept.reset()
     assert kept.length == 0
     torch.testing.assert_close(layer(x[:2, :4], cache=kept), layer(x[:2, :4]), rtol=0, atol=1e-12)
+
+
+def test_a_rolled_cache_of_two_leading_axes_forgets_a_draft():
+    """Entries that have let go of different numbers of tokens, in a batch of two axes."""
+    layer, cache, x = causal_layer("rolling"), RollingCache(WINDOW), normal(2, 2, 30, 12)
+    behind = torch.tensor([[0, 1], [2, 3]])
+    for i in range(20):
+        layer(x[..., i : i + 1, :], cache=cache, key_mask=(i >= behind)[..., None])
+    layer(x[..., 20:21, :], cache=cache)
+    with pytest.raises(HeadwiseError, match="length: expected a length whose window is still held"):
+        cache.truncate(3)
+    cache.truncate(18)  # of 21, 20, 19 and 18 tokens
+    assert cache.length.tolist() == [[18, 18], [18, 18]]
+    entries = [(a, b, int(behind[a, b])) for a in range(2) for b in range(2)]
+    token = torch.stack([x[a, b, first + 18] for a, b, first in entries]).reshape(2, 2, 1, 12)
+    found = layer(token, cache=cache)
+    for a, b, first in entries:
+        expected = layer(x[a, b, first : first + 19])[-1]
+        torch.testing.assert_close(found[a, b, 0], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -40,9 +40,7 @@ class DynamicCache(Cache):
         assert self._keys is not None and self._values is not None
         ends = self._ends(place, device)
         start, end = self._first_slot(device), _largest(ends)
-        offset = place.position - self._base
-        if isinstance(place.position, Tensor) and isinstance(offset, Tensor):
-            offset = offset.reshape(-1)
+        offset = _per_entry(place.position) - self._base
         return Seen(
             self._keys[:, :, start:end],
             self._values[:, :, start:end],
@@ -220,7 +218,8 @@ class RollingCache(DynamicCache):
     def _truncate(self, length: int) -> None:
         if self._lead is None:
             return
-        smaller = min(length, self.length) if isinstance(self.length, int) else self.length.clamp(max=length)
+        held = _per_entry(self.length)
+        smaller = min(length, held) if isinstance(held, int) else held.clamp(max=length)
         needed = smaller - self.window  # position of the oldest token that the next query may see
         lost = self._base > (max(needed, 0) if isinstance(needed, int) else needed.clamp(min=0))
         if bool(lost.any()) if isinstance(lost, Tensor) else lost:
@@ -249,6 +248,11 @@ def refuse_gradients(cache: Cache, key: Tensor, value: Tensor) -> None:
         received = f"{type(cache).__name__} while keys or values record gradients"
         hint = "torch.no_grad() around inference; a DynamicCache passes gradients on"
         raise CapabilityError("cache", "one that passes gradients on", received, hint)
+
+
+def _per_entry(number: int | Tensor) -> int | Tensor:
+    """One number for all entries, or one axis of them: entries are stored in one axis, whatever leads."""
+    return number.reshape(-1) if isinstance(number, Tensor) else number
 
 
 def _records(tensor: Tensor) -> bool:
