@@ -503,6 +503,8 @@ def test_messages(start):
 def test_what_replacing_refuses():
     with pytest.raises(HeadwiseError, match="from_torch"):
         replace_attention(nn.MultiheadAttention(8, 2))
+    with pytest.raises(HeadwiseError, match="model: expected a torch.nn.Module; received str. Hint: "):
+        replace_attention("model")
     with pytest.raises(HeadwiseError, match="one without"):
         replace_attention(nn.Linear(2, 2))
 

@@ -58,16 +58,17 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
 
 
-def _check_widths(attention: dict[str, Any], embed_dim: Any, hint: str) -> None:
+def _check_widths(attention: MultiHeadAttention, hint: str) -> None:
     """Self-attention on a residual path: what goes in and comes out has the width of the path.
 
     Raises:
-        ShapeError: an option that gives it another width.
+        ShapeError: an option gave it another width.
     """
     for name in ("kdim", "vdim", "out_dim"):
-        if attention.get(name) not in (None, embed_dim):
-            expected = f"embed_dim = {embed_dim}: this is self-attention on a residual path"
-            raise ShapeError(name, expected, shown(attention[name]), hint)
+        width = getattr(attention, name)
+        if width != attention.embed_dim:
+            expected = f"embed_dim = {attention.embed_dim}: this is self-attention on a residual path"
+            raise ShapeError(name, expected, str(width), hint)
 
 
 class _Block(nn.Module):
@@ -161,10 +162,10 @@ class EncoderLayer(_Block):
     ) -> None:
         made = {"device": device, "dtype": dtype}
         super().__init__(embed_dim, ff_dim, 2, activation, gated, norm, norm_first, dropout, bias, made)
-        _check_widths(attention, embed_dim, "DecoderLayer(memory_dim=...) reads a sequence of another width")
         self.attention = MultiHeadAttention(
             embed_dim, num_heads, dropout=dropout, bias=bias, **made, **attention
         )
+        _check_widths(self.attention, "DecoderLayer(memory_dim=...) reads a sequence of another width")
 
     def forward(self, x: Tensor, *, return_aux: AuxRequest | None = None, **options: Any) -> Any:
         """The layer's output ``(..., n, embed_dim)``, or ``(output, Aux)`` when ``return_aux`` is given.
@@ -224,9 +225,9 @@ class DecoderLayer(_Block):
     ) -> None:
         made = {"device": device, "dtype": dtype}
         super().__init__(embed_dim, ff_dim, 3, activation, gated, norm, norm_first, dropout, bias, made)
-        _check_widths(attention, embed_dim, "memory_dim= is the width of the memory")
         attention = {"is_causal": True, "dropout": dropout, "bias": bias} | attention
         self.attention = MultiHeadAttention(embed_dim, num_heads, **made, **attention)
+        _check_widths(self.attention, "memory_dim= is the width of the memory")
         shared = {
             name: attention[name]
             for name in ("num_kv_heads", "head_dim", "qk_norm", "softcap")

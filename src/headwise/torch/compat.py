@@ -235,13 +235,16 @@ def replace_attention(model: nn.Module, *example: Any, **example_options: Any) -
         What was replaced where, what was left and why, and the differences; ``print`` shows it.
 
     Raises:
-        HeadwiseError: ``model`` is itself a ``torch.nn.MultiheadAttention``, or holds none.
+        HeadwiseError: ``model`` is no module, is itself a ``torch.nn.MultiheadAttention``, or holds none.
 
     >>> import torch
     >>> encoder = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
     >>> len(replace_attention(encoder).replaced)
     1
     """
+    if not isinstance(model, nn.Module):
+        hint = "replace_attention(model, x) measures it on x too"
+        raise HeadwiseError("model", "a torch.nn.Module", type(model).__name__, hint)
     if isinstance(model, nn.MultiheadAttention):
         expected = "a model that holds attention layers"
         hint = "MultiheadAttention.from_torch(layer) makes the layer that shares its parameters"
