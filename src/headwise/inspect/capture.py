@@ -7,6 +7,7 @@ torch's own attention, or computes a softmax of its own, is heard in ``intercept
 
 import importlib.util
 import re
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,7 @@ COMPUTES = ("torch", "kernel")
 CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
 HALF = (torch.float16, torch.bfloat16)
 
+Weak = weakref.ref[torch.Tensor]  # the model alone decides how long its tensors live
 Observer = Callable[[AttentionCall], None]
 
 
@@ -75,7 +77,7 @@ class Attachment:
     )  # (module, n-th call in a pass) -> layer
     _rows: dict[int, int] = field(default_factory=dict)  # layer -> query rows so far
     _in_pass: dict[int, int] = field(default_factory=dict)  # module -> calls in this pass
-    _last: tuple[int, torch.Tensor, torch.Tensor] | None = None  # module, query and key of the last call
+    _last: tuple[int, Weak, Weak] | None = None  # module, query and key of the last call
 
     def new_pass(self, *_: Any) -> None:
         """The model starts again: the next call of a module is its first one."""
@@ -155,8 +157,10 @@ class Attachment:
         return ensure_output(call)
 
     def _is_repeated(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor) -> bool:
-        last, self._last = self._last, (id(module), query, key)
-        return last is not None and last[0] == id(module) and _same(last[1], query) and _same(last[2], key)
+        last, self._last = self._last, (id(module), weakref.ref(query), weakref.ref(key))
+        return (
+            last is not None and last[0] == id(module) and _same(last[1](), query) and _same(last[2](), key)
+        )
 
     def _inside(self, compute: Callable[[], torch.Tensor | None]) -> torch.Tensor | None:
         """Run what may call attention in turn without hearing that."""
@@ -167,8 +171,10 @@ class Attachment:
             self.inside = before
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _same(one: torch.Tensor | None, other: torch.Tensor) -> bool:
     """Whether two tensors, both alive, are views of the same numbers."""
+    if one is None:
+        return False
     places = [(t.data_ptr(), t.shape, t.stride(), t.dtype) for t in (one, other)]
     return places[0] == places[1]
 

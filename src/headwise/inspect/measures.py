@@ -9,7 +9,6 @@ import numpy as np
 
 from headwise.errors import HeadwiseError
 from headwise.inspect.call import AttentionCall
-from headwise.inspect.pages import on_own_pages
 from headwise.inspect.scorecard import BIAS, CLASS
 from headwise.inspect.tally import (
     NEAR,
@@ -78,7 +77,7 @@ def tally_of(call: AttentionCall, aux: Aux, visible: Visible, keys: Text) -> Tal
         means["sink_logit"] = mean_over(rows_of(aux.sink_logit_mass), of, of)
     seen = rows_of(aux.received_count)
     seen = seen[:1] if (seen == seen[0]).all() else seen
-    received = Received(on_own_pages(rows_of(aux.received)), on_own_pages(seen))
+    received = Received(rows_of(aux.received), seen)
     count = of.sum(axis=1, dtype=np.float64)
     heads = len(rows_of(aux.entropy))
     biases = _biases(means, received, visible, keys)

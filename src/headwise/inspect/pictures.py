@@ -7,7 +7,6 @@ import numpy as np
 
 from headwise.inspect.call import AttentionCall
 from headwise.inspect.measures import strongest_of
-from headwise.inspect.pages import on_own_pages
 from headwise.inspect.rows import Rows
 from headwise.inspect.tally import Floats, Integers
 from headwise.inspect.text import Text
@@ -103,8 +102,19 @@ def picture_of(call: AttentionCall, aux: Aux, rows: Rows, block: int, top_k: int
     count = np.add.reduceat(sees, starts, axis=1)
     mass = np.nan_to_num(np.asarray(aux.pooled, np.float64)[0]) * count[..., None]
     offset = call.offset - call.first_row if call.kind == "self" else None
-    kept = [on_own_pages(part) for part in (at, index, weight, strongest, largest)]
-    return Pictures(n_q, int(call.key.shape[-2]), offset, *kept, block, mass, count)
+    return Pictures(
+        n_q=n_q,
+        n_k=int(call.key.shape[-2]),
+        offset=offset,
+        queries=at,
+        index=index,
+        weight=weight,
+        strongest=strongest,
+        largest=largest,
+        block=block,
+        mass=mass,
+        rows=count,
+    )
 
 
 def strongest_links(pictures: Pictures, head: int, queries: Text, keys: Text) -> list[list[Any]]:

@@ -23,7 +23,7 @@ from headwise.statistics import Aux
 
 ALIKE = 0.05  # nats; average-link groups are cut here (ln 2 = 0.69 is the most)
 MOST_ROWS = 64  # rows for exact divergences
-KEPT_BYTES = 96_000_000  # their weights, in float32
+KEPT_BYTES = 64_000_000  # their weights, in float32
 LOGARITHMS = 30_000_000  # that exact divergences may take
 SIGNS = 32  # columns of the sketch
 LISTED = 50  # closest pairs in the report

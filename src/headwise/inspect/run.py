@@ -1,6 +1,7 @@
 """The main job from end to end: check, self-test, one listened forward pass, report."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from headwise.errors import HeadwiseError
@@ -161,23 +162,35 @@ def _score(
     scorer: Scorer,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    """Score the steps of a model that wrote, or one listened forward pass."""
+    """Score the steps of a model that wrote, or one listened forward pass.
+
+    The scoring has a thread of its own, for which the model waits: what it keeps then has a heap of its own.
+    Small arrays that stay between the model's large ones would keep freed memory from being used again: 8,192
+    tokens took one more tensor's memory for every layer.
+    """
+    import torch
+
     from headwise.inspect.capture import attached
     from headwise.inspect.inputs import forward, without_logits
 
+    def score(call: "AttentionCall") -> None:
+        with torch.no_grad():
+            scorer.observe(*places.of(call))
+
     def observe(call: "AttentionCall") -> None:
-        scorer.observe(*places.of(call))
+        aside.submit(score, call).result()
         if progress is not None:
             progress(len(scorer.layers), check.layers)
 
     if progress is not None:
         progress(0, check.layers)
-    if steps is not None:
-        for call in steps:
-            observe(call)
-        return
-    with attached(model, observe, compute=compute, seams=check.seams):
-        forward(model, without_logits(model, given))
+    with ThreadPoolExecutor(max_workers=1) as aside:
+        if steps is not None:
+            for call in steps:
+                observe(call)
+            return
+        with attached(model, observe, compute=compute, seams=check.seams):
+            forward(model, without_logits(model, given))
 
 
 def _attach(extras: Extras, scorer: Scorer, places: "Places") -> None:
