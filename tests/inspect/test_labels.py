@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwise.inspect.labels import LABELS, label_of, label_table, most_telling, out_of_reach
+from headwise.inspect.labels import LABELS, label_of, label_table, most_telling, out_of_reach, raised
 
 KEYS = [
     "previous", "next", "special", "first", "induction", "alignment", "entropy_normalized", "max_weight",
@@ -71,6 +71,15 @@ def test_labels_that_a_short_text_puts_out_of_reach():
         "The text is short: with 1 token the label separator"
     )
     assert out_of_reach({"special": 0.2}, 9) == []
+
+
+def test_labels_that_ask_for_more_than_their_threshold_on_a_text():
+    null = {"previous": 0.14, "first": 0.187, "special": 0.3, "induction": 0.06, "entropy_normalized": 1.0}
+    assert raised(null) == [
+        "Labels that need more on this text: previous token 0.70 instead of 0.50 and first token 0.94 "
+        "instead of 0.50, five times what uniform attention gives."
+    ]  # special is out of reach, induction asks for its threshold
+    assert raised({"first": 0.02, "next": None}) == []
 
 
 def test_broad_needs_its_threshold_only():

@@ -5,7 +5,7 @@ from typing import Any
 
 from headwise import __version__
 from headwise.inspect.heads import layer_entry
-from headwise.inspect.labels import label_table, most_telling, out_of_reach
+from headwise.inspect.labels import label_table, most_telling, out_of_reach, raised
 from headwise.inspect.report import HeadReport
 from headwise.inspect.scorecard import score_table
 from headwise.inspect.scores import LayerScores
@@ -53,7 +53,7 @@ def assemble(
         labels=label_table(null, any(layer.kind == "cross" for layer in layers)),
         layers=entries,
         telling=most_telling(entries),
-        notes=[*notes, *_notes(layers, main), *out_of_reach(null, main.n)],
+        notes=[*notes, *_notes(layers, main), *out_of_reach(null, main.n), *raised(null)],
         pairs=None,
         needle=None,
         sinks=sinks_of(layers, main),

@@ -90,6 +90,25 @@ def out_of_reach(null: Mapping[str, float | None], n_tokens: int) -> list[str]:
     return [f"{opening} the {many} {which} cannot be reached, {reason}."]
 
 
+def raised(null: Mapping[str, float | None]) -> list[str]:
+    """A sentence that names the labels that ask for more than their threshold on this text, and for how much;
+    none where there are none. Out of reach are those that ask for more than all the weight: not these."""
+    asked = []
+    for label in LABELS:
+        uniform = null.get(label.score) if label.score else None
+        if label.times_null is None or label.threshold is None or uniform is None:
+            continue
+        needed = label.times_null * uniform
+        if needed > MOST:
+            continue
+        if f"{needed:.2f}" > f"{label.threshold:.2f}":
+            asked.append(f"{label.name} {needed:.2f} instead of {label.threshold:.2f}")
+    if not asked:
+        return []
+    which = ", ".join(asked[:-1]) + " and " + asked[-1] if len(asked) > 1 else asked[0]
+    return [f"Labels that need more on this text: {which}, five times what uniform attention gives."]
+
+
 def label_of(scores: Scores) -> str:
     """The key of the label that fits a head; where several fit, the one with the largest score / threshold.
 
