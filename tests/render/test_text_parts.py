@@ -46,7 +46,7 @@ def test_no_alike_heads_and_many_groups() -> None:
     assert "None (mean Jensen–Shannon divergence at most 0.05 nats" in to_text(report, 120)
     report["redundancy"]["clusters"] = [[[0, h] for h in range(20)]] + [[[1, 0], [1, 1]]] * 9
     text = to_text(report, 120)
-    assert "20 heads: 0.0, 0.1" in text and "and 8 more" in text and "and 4 smaller groups" in text
+    assert "20 heads: 0.0, 0.1" in text and "and 8 more" in text and "and 4 more groups" in text
 
 
 def test_the_card_of_a_head() -> None:

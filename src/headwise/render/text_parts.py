@@ -240,7 +240,7 @@ def _alike(report: Report) -> list[RenderableType]:
         more = f" and {len(group) - _SHOWN} more" if len(group) > _SHOWN else ""
         lines.append(Text(f"  {words.count(len(group), 'head')}: {names}{more}"))
     if len(groups) > _GROUPS:
-        lines.append(Text(f"  and {words.count(len(groups) - _GROUPS, 'smaller group')}"))
+        lines.append(Text(f"  and {words.count(len(groups) - _GROUPS, 'more group')}"))
     return lines
 
 
