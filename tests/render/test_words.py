@@ -123,6 +123,11 @@ def test_the_self_test_in_plain_words(found: dict[str, float | None], sentence: 
     assert words.self_test({"tokens": 24, **found}) == sentence
 
 
+def test_the_self_test_of_a_model_that_reads_no_text() -> None:
+    sentence = words.self_test({"tokens": 0, "max_abs_difference": 0.0, "causal_leak": None})
+    assert sentence.startswith("Self-test on the whole input: with headwise attached")
+
+
 def test_without_a_self_test_it_says_so() -> None:
     assert words.self_test(None) == "Self-test: not run."
 

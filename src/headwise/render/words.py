@@ -249,7 +249,8 @@ def self_test(check: Mapping[str, Any] | None) -> str:
     delta, leak = check["max_abs_difference"], check.get("causal_leak")
     moved = f"move by at most {delta:.2g} (max |\u0394|)"
     found = moved if delta else "are exactly the same (max |\u0394| = 0)"
-    tested = f"Self-test on {count(check['tokens'], 'token')}"
+    tokens = check["tokens"]  # 0 where the input is no text, such as an image: then all of it is the probe
+    tested = f"Self-test on {count(tokens, 'token') if tokens else 'the whole input'}"
     result = f"{tested}: with headwise attached the model\u2019s outputs {found}."
     if leak is None:
         return result
