@@ -156,7 +156,7 @@ def test_who_computes_the_output(run, tmp_path):
     assert "Our kernel computed the model's attention" in report.notes[0]
     assert 0 < report.check["max_abs_difference"] < 1e-4
     result = run("inspect", "minilm", "The cat.", "--compute", "gpu")
-    assert result.exit_code == 2 and 'compute: expected "torch" or "kernel"' in result.stderr
+    assert result.exit_code == 2 and '--compute: expected "torch" or "kernel"' in result.stderr
 
 
 def test_a_reaction_is_the_example_of_rxnmapper(run, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from headwise.errors import HeadwiseError
 
 DEFAULT_MODEL = "minilm"
 BUILT_IN = "built-in example"
-AS_OPTIONS = ("generate", "pairs", "needle", "rollout")  # arguments of Python that the options set
+AS_OPTIONS = ("generate", "pairs", "needle", "rollout", "compute")  # arguments of Python that the options set
 
 
 def inspect(
