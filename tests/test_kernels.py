@@ -6,6 +6,7 @@ differ, odd layouts, rows that see nothing, huge scores, NaN and infinity where 
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import headwise._core as _core
 import numpy as np
@@ -303,6 +304,59 @@ def test_layout_does_not_change_the_bits(isa, case):
     np.testing.assert_array_equal(output, expected)
     np.testing.assert_array_equal(aux.lse, expected_aux.lse)
     np.testing.assert_array_equal(aux.received, expected_aux.received)
+
+
+GAPS = {
+    "heads inside": lambda x: np.ascontiguousarray(x.swapaxes(-2, -3)).swapaxes(-2, -3),
+    "columns apart": lambda x: np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2),
+    "backwards": lambda x: np.ascontiguousarray(x[..., ::-1, ::-1])[..., ::-1, ::-1],
+    "wider rows": lambda x: np.concatenate([x, x], axis=-1)[..., : x.shape[-1]],
+    "one for the batch": lambda x: np.broadcast_to(x[:1], x.shape),
+    "one for the heads": lambda x: np.broadcast_to(x[:, :1], x.shape),
+    "heads inside, one for the batch": lambda x: np.broadcast_to(GAPS["heads inside"](x[:1]), x.shape),
+    "wider rows, one for the heads": lambda x: np.broadcast_to(GAPS["wider rows"](x[:, :1]), x.shape),
+    "one row for all keys": lambda x: np.broadcast_to(x[..., :1, :], x.shape),
+}
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("gap", GAPS)
+def test_rows_that_lie_apart_under_many_queries(isa, gap, dtype):
+    # From 256 queries on the kernel reads a copy with contiguous rows.
+    rng = np.random.default_rng(19)
+    query = rng.normal(size=(2, 4, 260, 5)).astype(dtype)
+    key, value = (GAPS[gap](rng.normal(size=(2, 2, 140, d)).astype(dtype)) for d in (5, 3))
+    request = AuxRequest(lse=True, received=True)
+    options = dict(attn_mask=rng.random((2, 1, 1, 140)) < 0.8, window_size=(100, 100), query_offset=0)
+    with running_on(isa):
+        for threads in (1, 2):
+            output, aux = attention(query, key, value, return_aux=request, num_threads=threads, **options)
+            plain = [np.ascontiguousarray(array) for array in (key, value)]
+            expected, expected_aux = attention(
+                query, *plain, return_aux=request, num_threads=threads, **options
+            )
+            np.testing.assert_array_equal(output, expected)
+            np.testing.assert_array_equal(aux.lse, expected_aux.lse)
+            np.testing.assert_array_equal(aux.received, expected_aux.received)
+    check(isa, query, key, value, request=request, **options)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_rows_that_lie_apart_in_several_threads_at_once(isa):
+    # One call has the memory that is kept for the copies, the others their own.
+    rng = np.random.default_rng(20)
+    problems = [
+        [GAPS["heads inside"](rng.normal(size=(1, 4, n, 8)).astype(np.float32)) for _ in range(3)]
+        for n in (300, 900, 600, 300)
+    ]
+    with running_on(isa):
+        expected = [attention(*(np.ascontiguousarray(x) for x in arrays)) for arrays in problems]
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(5):
+                found = list(pool.map(lambda arrays: attention(*arrays), problems))
+                for one, other in zip(found, expected, strict=True):
+                    np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("isa", ISAS)
