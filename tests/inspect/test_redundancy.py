@@ -100,7 +100,7 @@ def test_the_sketch_estimates_the_bhattacharyya_coefficient(monkeypatch, options
         roots.append(np.sqrt(np.maximum(weights[:, sampled], 0)))
     roots = np.concatenate(roots)
     exact_bc = np.einsum("arn,brn->ab", roots, roots) / len(sampled)
-    sketched = redundancy._cosines(watched._sketches)
+    sketched = redundancy._cosines(np.concatenate(watched._sketches))
     apart = np.abs(sketched - exact_bc)[np.triu_indices(18, 1)]
     assert apart.max() < 0.12 and apart.mean() < 0.04
     distances, exact = watched.distances()

@@ -9,6 +9,7 @@ ln 2 (1 − BC) ≤ JS ≤ 1 − BC. The pairs that the sketch calls close are t
 weights are kept. Where it is cheap enough, all pairs are exact and no sketch is made.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,9 +49,8 @@ class Redundancy:
         self.seed = seed
         self.heads: list[Head] = []
         self.rows: Integers = np.zeros(0, np.int64)
-        # Of all heads, in one piece each: many small ones would break up the memory that the model reuses.
-        self._kept: npt.NDArray[np.float32] = np.zeros((0, 0, 0), np.float32)
-        self._sketches: npt.NDArray[np.float32] = np.zeros((0, 0), np.float32)
+        self._kept: list[npt.NDArray[np.float32]] = []
+        self._sketches: list[npt.NDArray[np.float32]] = []
         self._signs: npt.NDArray[np.float32] | None = None
 
     def watch(self, call: AttentionCall, queries: Text, keys: Text, aux: Aux) -> None:
@@ -67,17 +67,11 @@ class Redundancy:
         if aux.sink_logit_mass is not None:  # what the sink logits take is one more key
             taken = np.nan_to_num(np.asarray(aux.sink_logit_mass)[0][:, self.rows])
             weights = np.concatenate([weights, taken[..., None].astype(np.float32)], axis=-1)
-        if not self.heads:
-            self._kept = np.empty((self.total, *weights.shape[1:]), np.float32)
-        elif weights.shape[-1] != self._kept.shape[-1]:
+        if self._kept and weights.shape[-1] != self._kept[0].shape[-1]:
             return  # layers with and without sink logits do not compare
-        at = slice(len(self.heads), len(self.heads) + len(weights))
-        self._kept[at] = weights
+        self._kept.append(weights)
         if self._signs is not None:
-            sketches = self._sketch(call, aux)
-            if not self.heads:
-                self._sketches = np.empty((self.total, sketches.shape[1]), np.float32)
-            self._sketches[at] = sketches
+            self._sketches.append(self._sketch(call, aux))
         self.heads += [(call.layer, head) for head in range(weights.shape[0])]
 
     def report(self) -> dict[str, Any] | None:
@@ -108,15 +102,15 @@ class Redundancy:
 
     def distances(self) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """(N, N) mean JS of all heads, in the order of ``heads``, and which entries are exact."""
-        n = len(self.heads)
-        weights = self._kept[:n]
+        weights = [head for layer in self._kept for head in layer]
+        n = len(weights)
         exact = np.eye(n, dtype=bool)
         a, b = np.triu_indices(n, 1)
         if self._signs is None:
             estimate = np.zeros((n, n))
             close = np.arange(len(a))
         else:
-            estimate = np.clip(1 - _cosines(self._sketches[:n]), 0, 1) * BETWEEN
+            estimate = np.clip(1 - _cosines(np.concatenate(self._sketches)), 0, 1) * BETWEEN
             close = np.argsort(estimate[a, b], kind="stable")[: self._affordable()]
         divergence = divergences(weights, a[close], b[close])
         estimate[a[close], b[close]] = estimate[b[close], a[close]] = divergence
@@ -176,8 +170,8 @@ def _cosines(sketches: npt.NDArray[np.float32]) -> Floats:
     return cosines
 
 
-def divergences(weights: npt.NDArray[np.float32], a: Integers, b: Integers) -> Floats:
-    """Mean JS of the pairs (a, b) of heads over the rows that see a key; weights (heads, rows, keys)."""
+def divergences(weights: Sequence[npt.NDArray[Any]], a: Integers, b: Integers) -> Floats:
+    """Mean JS of the pairs (a, b) of heads over the rows that see a key; per head (rows, keys) weights."""
     entropies = np.stack([_entropy(head.astype(np.float64)) for head in weights])
     found = np.zeros(len(a))
     for at, (i, j) in enumerate(zip(a, b, strict=True)):
