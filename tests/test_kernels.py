@@ -306,6 +306,18 @@ def test_layout_does_not_change_the_bits(isa, case):
     np.testing.assert_array_equal(aux.received, expected_aux.received)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("n_q", [127, 128, 129])
+def test_token_matches_across_the_edge_of_a_tile(isa, n_q, is_causal):
+    # The last query stands right before, at, or behind the first key of the second tile.
+    rng = np.random.default_rng(21)
+    query, key, value = (rng.normal(size=(1, 2, n, 4)).astype(np.float32) for n in (n_q, 200, 200))
+    for tokens in (np.zeros(200, int), rng.integers(0, 3, 200) * 1024):
+        request = AuxRequest(matches=(tokens[None], tokens[None, :n_q]))
+        check(isa, query, key, value, request=request, is_causal=is_causal, query_offset=0)
+
+
 GAPS = {
     "heads inside": lambda x: np.ascontiguousarray(x.swapaxes(-2, -3)).swapaxes(-2, -3),
     "columns apart": lambda x: np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2),
