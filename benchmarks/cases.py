@@ -12,6 +12,7 @@ class Case:
     """Self-attention of ``batch`` sequences: ``(batch, heads, n, d)`` float32 for query, key, value.
 
     Attributes:
+        heads_inside: in memory (batch, n, heads, d), as a model's projections leave it.
         padded: keys past a random length of each sequence are hidden by a boolean mask ``(batch, 1, 1, n)``.
         rounds: interleaved rounds, of which the median counts; calls: calls in one timing.
         of_fma: the share of the processor's multiply-add rate that we ask of ourselves, on one thread.
@@ -23,6 +24,7 @@ class Case:
     d: int
     causal: bool = False
     batch: int = 1
+    heads_inside: bool = False
     padded: bool = False
     rounds: int = 9
     calls: int = 1
@@ -33,15 +35,16 @@ class Case:
     @property
     def name(self) -> str:
         batch = f"{self.batch}x" if self.batch > 1 else ""
-        return f"{batch}{self.heads}x{self.n}x{self.d} " + (
-            "padded" if self.padded else "causal" if self.causal else "full"
-        )
+        kind = "padded" if self.padded else "causal" if self.causal else "full"
+        return f"{batch}{self.heads}x{self.n}x{self.d} {kind}{', heads inside' if self.heads_inside else ''}"
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """query, key, value from N(0, 1), the same in every process."""
         rng = np.random.default_rng(0)
         shape = (self.batch, self.heads, self.n, self.d)
         query, key, value = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
+        if self.heads_inside:
+            query, key, value = (a.swapaxes(1, 2).copy().swapaxes(1, 2) for a in (query, key, value))
         return query, key, value
 
     def mask(self) -> np.ndarray | None:
@@ -65,6 +68,7 @@ CASES = [
     Case(12, 512, 64, causal=True, rounds=41, over_torch=1.8, over_best=1.05),
     Case(12, 1024, 64, causal=True, rounds=21, over_torch=1.5, over_best=1.05),
     Case(8, 2048, 64, causal=True, rounds=15, over_torch=1.3, over_best=1.05),
+    Case(8, 2048, 64, heads_inside=True, rounds=9),
     Case(12, 128, 64, rounds=61, calls=4, over_torch=1.2, over_best=1.0),
     Case(8, 16, 64, rounds=61, calls=200, over_torch=1.0),
     Case(8, 512, 64, batch=4, padded=True, rounds=15, over_torch=1.3),
