@@ -9,7 +9,7 @@ from headwise.inspect import inspect_heads
 from headwise.inspect.inputs import take_inputs
 from headwise.inspect.selftest import self_test
 
-from .zoo import FAMILIES, N_TOKENS, build, inputs_of
+from .zoo import FAMILIES, N_TOKENS, build, eager_weights, inputs_of, random_ids
 
 
 def probed(model, inputs, **options):
@@ -109,3 +109,30 @@ def test_causal_and_full_layers_together_are_listed_as_they_are(ids):
     model.encoder.layer[1].attention.self.is_causal = True
     found = probed(model, ids)
     assert not found.is_causal and found.causal_leak is None
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "llama"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_is_no_part_of_the_probe(kind, side):
+    """What a model computes at padding is nobody's concern, and differs between attention functions."""
+    ids, padding = random_ids(n=20), torch.zeros(1, 40, dtype=torch.int64)
+    parts = [padding, ids] if side == "left" else [ids, padding]
+    found = inspect_heads(build(kind), {
+        "input_ids": torch.cat(parts, 1), "attention_mask": torch.cat([p.sign() for p in parts], 1),
+    })  # fmt: skip
+    assert found.check["tokens"] == 20 and found.check["causal_leak"] < 1e-5
+    assert found.check["max_abs_difference"] < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_mask_of_pairs_is_cut_for_the_probe(kind):
+    ids = random_ids(n=45)
+    mask = torch.ones(45, 45, dtype=torch.bool).tril()
+    mask[5:, 2] = False
+    found = inspect_heads(build(kind), {"input_ids": ids, "attention_mask": mask[None, None]})
+    added = torch.zeros(1, 1, 45, 45).masked_fill(~mask, -1e9)
+    dense, _ = eager_weights(kind, {"input_ids": ids, "attention_mask": added})
+    for layer, weights in zip(found.layers, dense, strict=True):
+        for head, w in zip(layer["heads"], weights[0].double().numpy(), strict=True):
+            assert abs(head["scores"]["max_weight"]["value"] - w.max(axis=-1).mean()) < 1e-5
+            assert abs(head["scores"]["first"]["value"] - w[:, 0].mean()) < 1e-5

@@ -66,16 +66,18 @@ class Inputs:
         return self.texts.get(TARGET) or self.texts.get("text")
 
     def first(self, count: int) -> "Inputs":
-        """The same inputs for the first ``count`` tokens of each text: every tensor over them is cut."""
-        keywords = dict(self.keywords)
-        for text in self.texts.values():
+        """The same inputs for the first ``count`` tokens of each text that are no padding: every tensor over
+        them, and every mask of their pairs, is cut."""
+        keywords, texts = dict(self.keywords), {}
+        for key, text in self.texts.items():
+            start, stop = text.span
+            span = slice(start, min(stop, start + count))
+            texts[key] = Sequence(
+                text.argument, None if text.ids is None else text.ids[span], text.real[span]
+            )
             for name, value in self.keywords.items():
-                if isinstance(value, torch.Tensor) and value.dim() > 1 and value.shape[1] == text.n:
-                    keywords[name] = value[:, :count]
-        texts = {
-            name: Sequence(text.argument, None if text.ids is None else text.ids[:count], text.real[:count])
-            for name, text in self.texts.items()
-        }
+                if isinstance(value, torch.Tensor) and value.dim() > 1:
+                    keywords[name] = _cut(keywords[name], value.shape, text.n, span)
         return Inputs(self.args, keywords, texts)
 
     def with_read(self, read: "list[tuple[str, torch.Tensor]]") -> "Inputs":
@@ -86,6 +88,14 @@ class Inputs:
         name = "text" if "text" in texts else TARGET
         texts[name] = Sequence(argument, ids.astype(np.int64), np.ones(len(ids), bool))
         return replace(self, texts=texts)
+
+
+def _cut(value: torch.Tensor, shape: torch.Size, n: int, span: slice) -> torch.Tensor:
+    if shape[1] == n:
+        return value[:, span]
+    if len(shape) == 4 and shape[-1] == n:  # (B, 1 or H, 1 or n, n)
+        return value[..., span if shape[-2] == n else slice(None), span]
+    return value
 
 
 def check_model(model: Any) -> None:
