@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect import registry
@@ -120,3 +121,62 @@ def test_an_unknown_way_to_compute_is_refused(bert):
 def test_tensors_that_are_not_numbers_on_the_cpu_are_refused(bert, ids):
     with pytest.raises(CapabilityError, match=r"self on meta\. Hint: model\.to\('cpu'\)"):
         calls_of(bert.to("meta"), ids.to("meta"))
+
+
+class Twice(torch.nn.Module):
+    """Calls attention twice: by ``change``, with what became of query and key in between."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def forward(self, x):
+        batch, n, _ = x.shape
+        query, key = x + 0.0, x * 0.5
+
+        def attend(*tensors, **options):
+            split = (t.view(batch, n, 2, 8).transpose(1, 2) for t in tensors)
+            return scaled_dot_product_attention(*split, **options)
+
+        first = attend(query, key, x)
+        query, key, options = self.change(query, key)
+        return first - attend(query, key, -x, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "many"),
+    [
+        (lambda query, key: (query, key, {}), 1),  # other views, which do not outlive the call
+        (lambda query, key: (query.mul_(2.0), key, {}), 2),  # the same place, other numbers
+        (lambda query, key: (query, key, {"is_causal": True}), 2),
+        (lambda query, key: (query, key, {"scale": 0.1}), 2),
+        (lambda query, key: (query, key, {"attn_mask": torch.ones(6, 6).tril().bool()}), 2),
+        (lambda query, key: (query.flip(1), key, {}), 2),
+    ],
+)
+def test_a_second_call_is_shown_unless_its_weights_are_the_same(change, many):
+    model, calls = Twice(change), []
+    x = torch.randn(1, 6, 16, generator=torch.Generator().manual_seed(0))
+    for mode in (torch.no_grad, torch.inference_mode):
+        calls.clear()
+        with attached(model, calls.append, seams=Seams(sdpa=True)), mode():
+            model(x)
+        if mode is torch.no_grad or many == 1:  # tensors of inference mode count no writing
+            assert len(calls) == many
+
+
+def test_a_freed_tensors_address_says_nothing():
+    class Fresh(torch.nn.Module):
+        def forward(self, x):
+            found = []
+            for factor in (1.0, 2.0, 3.0):
+                query, key = ((x * factor).view(1, 2, 64, 64) for _ in range(2))
+                places.append((query.data_ptr(), key.data_ptr()))
+                found.append(scaled_dot_product_attention(query, key, query))
+                del query, key
+            return sum(found)
+
+    model, places, factors = Fresh(), [], []
+    with attached(model, lambda call: factors.append(float(call.query.max())), seams=Seams(sdpa=True)):
+        model(torch.ones(8192))
+    assert factors == [1.0, 2.0, 3.0]

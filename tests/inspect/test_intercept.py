@@ -1,5 +1,7 @@
 """The second and third seam: models outside the registry, against their own dense weights."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -160,3 +162,44 @@ def test_dropout_is_refused():
         attached(Leaky(), print, seams=EVERYWHERE) as attachment,
     ):
         attachment.model(torch.randn(1, 2, 5, 4))
+
+
+def test_a_model_in_another_thread_is_not_heard_and_hides_nothing():
+    class Waiting(nn.Module):
+        def forward(self, x):
+            started.set()
+            assert go_on.wait(60)
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    started, go_on, waiting = threading.Event(), threading.Event(), Waiting()
+    other = threading.Thread(target=waiting, args=(torch.ones(1, 2, 3, 4),))
+
+    def meanwhile(done, many):
+        if done == 1:
+            other.start()
+            assert started.wait(60)
+        if done == many:
+            go_on.set()
+            other.join()
+
+    alone = inspect_heads(build("bloom"), random_ids())
+    assert inspect_heads(build("bloom"), random_ids(), progress=meanwhile) == alone
+
+
+def test_who_listens_in_another_thread_waits():
+    one, two, heard = nn.MultiheadAttention(8, 2).eval(), nn.MultiheadAttention(8, 2).eval(), []
+    x = torch.ones(5, 1, 8)
+    before = state_of(one), nn.functional.has_torch_function
+
+    def listen_too():
+        with attached(two, heard.append, seams=Seams(sdpa=True)):
+            two(x, x, x, need_weights=False)
+
+    other = threading.Thread(target=listen_too)
+    with attached(one, heard.append, seams=Seams(sdpa=True)):
+        other.start()
+        one(x, x, x, need_weights=False)
+        other.join(0.2)
+        assert other.is_alive() and len(heard) == 1
+    other.join()
+    assert len(heard) == 2 and (state_of(one), nn.functional.has_torch_function) == before

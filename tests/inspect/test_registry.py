@@ -1,6 +1,7 @@
 """The first seam: every family gives the weights of its eager model; padding, masks, caches, refusals."""
 
 import copy
+import threading
 
 import numpy as np
 import pytest
@@ -244,3 +245,24 @@ def test_what_is_not_served_is_refused_by_name(keyword, what):
             model, {"input_ids": random_ids(), "use_cache": False, keyword: torch.zeros(2, dtype=torch.int32)}
         )
     assert model.config.to_dict() == before
+
+
+def test_models_of_one_config_in_two_threads():
+    config = build("llama").config
+    models = [transformers.LlamaForCausalLM(config).eval() for _ in range(2)]
+    calls, entered, leave = [], threading.Event(), threading.Event()
+
+    def second():
+        with attached(models[1], calls.append):
+            entered.set()
+            assert leave.wait(60)
+            models[1](random_ids(), use_cache=False)
+
+    other = threading.Thread(target=second)
+    with attached(models[0], calls.append):
+        other.start()
+        assert entered.wait(60)
+        models[0](random_ids(), use_cache=False)
+    leave.set()
+    other.join()
+    assert len(calls) == 6 and config._attn_implementation == "sdpa"

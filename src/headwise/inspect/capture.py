@@ -7,7 +7,6 @@ torch's own attention, or computes a softmax of its own, is heard in ``intercept
 
 import importlib.util
 import re
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +14,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect.call import AttentionCall
@@ -27,7 +28,6 @@ COMPUTES = ("torch", "kernel")
 CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
 HALF = (torch.float16, torch.bfloat16)
 
-Weak = weakref.ref[torch.Tensor]  # the model alone decides how long its tensors live
 Observer = Callable[[AttentionCall], None]
 
 
@@ -77,7 +77,7 @@ class Attachment:
     )  # (module, n-th call in a pass) -> layer
     _rows: dict[int, int] = field(default_factory=dict)  # layer -> query rows so far
     _in_pass: dict[int, int] = field(default_factory=dict)  # module -> calls in this pass
-    _last: tuple[int, Weak, Weak] | None = None  # module, query and key of the last call
+    _last: tuple[int, "_Trace", "_Trace", dict[str, Any]] | None = None  # module, query, key and options
 
     def new_pass(self, *_: Any) -> None:
         """The model starts again: the next call of a module is its first one."""
@@ -111,8 +111,8 @@ class Attachment:
     ) -> torch.Tensor | None:
         """Show one call to the observer and give the model its output.
 
-        A module that calls attention once more with the same query and key has the same weights, on other
-        values (DiffLlama): that is no other attention, and not shown again.
+        A module that calls attention once more with the same query, key and options has the same weights, on
+        other values (DiffLlama): that is no other attention, and not shown again.
 
         Args:
             module: where the call was made.
@@ -126,7 +126,7 @@ class Attachment:
         where = self.name(module)
         query, key, value = tensors
         _check(where, query, key)
-        if value is not None and self._is_repeated(module, query, key):
+        if value is not None and self._is_repeated(module, query, key, options):
             return self._inside(compute_output)
         count = self._in_pass[id(module)] = self._in_pass.get(id(module), 0) + 1
         layer = self._layers.setdefault((id(module), count), len(self._layers))
@@ -156,10 +156,16 @@ class Attachment:
         self.observe(call)
         return ensure_output(call)
 
-    def _is_repeated(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor) -> bool:
-        last, self._last = self._last, (id(module), weakref.ref(query), weakref.ref(key))
+    def _is_repeated(
+        self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]
+    ) -> bool:
+        last, self._last = self._last, (id(module), _Trace(query), _Trace(key), options)
         return (
-            last is not None and last[0] == id(module) and _same(last[1](), query) and _same(last[2](), key)
+            last is not None
+            and last[0] == id(module)
+            and last[1].shows(query)
+            and last[2].shows(key)
+            and _equal(last[3], options)
         )
 
     def _inside(self, compute: Callable[[], torch.Tensor | None]) -> torch.Tensor | None:
@@ -171,12 +177,31 @@ class Attachment:
             self.inside = before
 
 
-def _same(one: torch.Tensor | None, other: torch.Tensor) -> bool:
-    """Whether two tensors, both alive, are views of the same numbers."""
-    if one is None:
-        return False
-    places = [(t.data_ptr(), t.shape, t.stride(), t.dtype) for t in (one, other)]
-    return places[0] == places[1]
+class _Trace:
+    """Where the numbers of a tensor lay. Its memory is not held: the model decides how long that lives."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.storage = StorageWeakRef(tensor.untyped_storage())
+        self.place = _place(tensor)
+
+    def shows(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is a view of the same numbers: the same memory, never freed nor written since."""
+        return not self.storage.expired() and _place(tensor) == self.place
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    written = None if tensor.is_inference() else tensor._version
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, written
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if isinstance(one, torch.Tensor):
+        return one is other or torch.equal(one, other)
+    return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray) else bool(one == other)
 
 
 def shown(tensor: torch.Tensor) -> torch.Tensor:

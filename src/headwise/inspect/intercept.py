@@ -9,6 +9,7 @@ at a time, as in the model itself.
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from threading import RLock, get_ident
 from typing import Any
 
 import torch
@@ -23,21 +24,29 @@ SDPA = functional.scaled_dot_product_attention
 SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax, torch.special.softmax)
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 
+TORCH_IS_CHANGED = RLock()  # one thread at a time changes torch for all of them, and puts it back
+
 
 @contextmanager
 def intercepted(attachment: Attachment) -> Iterator[None]:
-    """Hear the calls of torch's attention function, of softmax, or of both while the block runs."""
+    """Hear the calls of torch's attention function, of softmax, or of both while the block runs.
+
+    Other threads that want to listen here wait meanwhile.
+    """
     running: list[torch.nn.Module] = []
+    own = get_ident()  # the hooks are called for the models of all threads
 
     def enter(module: torch.nn.Module, *_: Any) -> None:
-        running.append(module)
+        if get_ident() == own:
+            running.append(module)
 
     def leave(module: torch.nn.Module, *_: Any) -> None:
-        if running and running[-1] is module:
+        if get_ident() == own and running and running[-1] is module:
             running.pop()
 
     hooks = torch.nn.modules.module
     with ExitStack() as put_back:
+        put_back.enter_context(TORCH_IS_CHANGED)
         put_back.callback(hooks.register_module_forward_pre_hook(enter).remove)
         put_back.callback(hooks.register_module_forward_hook(leave, always_call=True).remove)
         fast = torch.backends.mha.get_fastpath_enabled()

@@ -5,7 +5,8 @@ model its output and shows query and key to the observer; the mask side of the r
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ REFUSED_KEYWORDS = {
 }
 
 _BY_MODULE: dict[int, Attachment] = {}
+_NAMED: dict[int, tuple[Any, int]] = {}  # id of a config -> its own implementation, and who listens
+_NAMING = Lock()
 
 
 @contextmanager
@@ -40,17 +43,36 @@ def registered(attachment: Attachment) -> Iterator[None]:
     AttentionMaskInterface.register(KEY, mask_function)
     listed = attachment.seams.registry
     configs = [config for config in _configs(attachment.model) if listed is None or id(config) in listed]
-    before = [(config, config.__dict__[INTERNAL]) for config in configs]
-    try:
+    with ExitStack() as put_back:
+        put_back.callback(_forget, attachment)
         _BY_MODULE.update(dict.fromkeys(attachment.names, attachment))
-        for config, _ in before:
-            config.__dict__[INTERNAL] = KEY
+        for config in configs:
+            put_back.enter_context(_named(config))
+        yield
+
+
+def _forget(attachment: Attachment) -> None:
+    for module in attachment.names:
+        _BY_MODULE.pop(module, None)
+
+
+@contextmanager
+def _named(config: Any) -> Iterator[None]:
+    """Let a config name our implementation; models of several threads may have one config together, and the
+    last one gives it its own back."""
+    with _NAMING:
+        before, users = _NAMED.get(id(config), (config.__dict__[INTERNAL], 0))
+        _NAMED[id(config)] = before, users + 1
+    try:
+        config.__dict__[INTERNAL] = KEY
         yield
     finally:
-        for config, implementation in before:
-            config.__dict__[INTERNAL] = implementation
-        for module in attachment.names:
-            _BY_MODULE.pop(module, None)
+        with _NAMING:
+            before, users = _NAMED.pop(id(config))
+            if users > 1:
+                _NAMED[id(config)] = before, users - 1
+            else:
+                config.__dict__[INTERNAL] = before
 
 
 def _configs(model: torch.nn.Module) -> list[Any]:

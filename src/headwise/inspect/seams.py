@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from headwise.inspect.capture import Attachment, AttentionCall, Seams, attached
+from headwise.inspect.intercept import TORCH_IS_CHANGED
 
 Forward = Callable[[], Any]
 EVERYWHERE = Seams(registry=None, sdpa=True, softmax=True)
@@ -47,7 +48,7 @@ def listen(model: torch.nn.Module, forward: Forward, compute: str = "torch") -> 
     """
     calls: list[AttentionCall] = []
     output, failed = None, True
-    with warnings.catch_warnings():
+    with TORCH_IS_CHANGED, warnings.catch_warnings():  # which is not made for several threads either
         warnings.simplefilter("ignore")
         with attached(model, calls.append, compute=compute, seams=EVERYWHERE) as first, suppress(Exception):
             output = forward()
