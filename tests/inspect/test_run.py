@@ -1,5 +1,6 @@
 """``inspect_heads`` from end to end: what it takes, what it refuses, what it leaves behind."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ import transformers
 
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect import heads, inspect_heads
+from headwise.inspect.capture import attached
 from headwise.inspect.positions import positions
 
 from .test_capture import state_of
@@ -124,6 +126,27 @@ def test_the_model_is_left_as_it_was_after_ctrl_c(model, ids):
     with pytest.raises(KeyboardInterrupt):
         inspect_heads(model, ids, progress=interrupt)
     assert state_of(model) == before
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_the_model_is_left_as_it_was_after_ctrl_c_on_the_way_out(monkeypatch, model, ids, which):
+    """Before the first line that puts anything back; the exception, with all its frames, is still held."""
+    before, leaving, met = state_of(model), contextlib._GeneratorContextManager.__exit__, []
+
+    def interrupted(manager, *error):
+        if manager.gen.__name__ == attached.__name__:
+            met.append(manager)
+            if len(met) == which:
+                raise KeyboardInterrupt
+        return leaving(manager, *error)
+
+    monkeypatch.setattr(contextlib._GeneratorContextManager, "__exit__", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        inspect_heads(model, ids)
+    monkeypatch.undo()
+    same = state_of(model) == before
+    assert same and len(met) == which and caught.value.__traceback__
+    assert inspect_heads(model, ids).layers
 
 
 def test_dense_weights_are_never_asked_for(model, ids):

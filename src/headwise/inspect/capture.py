@@ -63,6 +63,7 @@ class Attachment:
         seams: where to listen.
         inside: True while a call is computed; what it calls in turn is not another one.
         heard: seam -> ids of the modules that called there.
+        put_back: what is to be undone at the end.
     """
 
     model: torch.nn.Module
@@ -72,6 +73,7 @@ class Attachment:
     seams: Seams
     inside: bool = False
     heard: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # seam -> modules
+    put_back: ExitStack = field(default_factory=ExitStack)
     _layers: dict[tuple[int, int], int] = field(
         default_factory=dict
     )  # (module, n-th call in a pass) -> layer
@@ -260,7 +262,7 @@ def attached(
     for name, module in model.named_modules():
         names[id(module)] = (name, module)
     attachment = Attachment(model, names, observe, compute, seams)
-    with ExitStack() as put_back:
+    with attachment.put_back as put_back:
         _ATTACHED.append(attachment)
         put_back.callback(_ATTACHED.remove, attachment)
         hook = model.register_forward_pre_hook(attachment.new_pass)
@@ -275,3 +277,19 @@ def attached(
             put_back.enter_context(intercepted(attachment))
         put_back.enter_context(torch.no_grad())
         yield attachment
+
+
+@contextmanager
+def left_as_found(model: torch.nn.Module) -> Iterator[None]:
+    """Look once more at the end whether the model was put back.
+
+    Ctrl-C may come on the way out of ``attached``, before its own first line: what it had to undo then waits
+    for as long as somebody keeps the exception.
+    """
+    before = list(_ATTACHED)
+    try:
+        yield
+    finally:
+        for attachment in list(_ATTACHED):
+            if attachment.model is model and attachment not in before:
+                attachment.put_back.close()

@@ -97,38 +97,40 @@ def inspect_heads(
             sparse or paged attention, an attention that is heard nowhere. The message names it.
     """
     require_frameworks(["torch"])
+    from headwise.inspect.capture import left_as_found
     from headwise.inspect.inputs import check_model, take_inputs
     from headwise.inspect.places import Places
     from headwise.inspect.selftest import self_test
     from headwise.inspect.steps import started, write
 
     check_model(model)
-    given = take_inputs(model, inputs, sequence)
-    check = self_test(model, given if generate is None else started(model, given), compute)
-    written = None
-    if generate is not None:
-        written = write(model, given, generate, check.seams, compute)
-        given = written.inputs
-    places = Places(model, given)
-    for text in given.texts:
-        if text == "source":
-            places.add(text, given, source_tokens, source_special, source_classes, "source_")
-        else:
-            places.add(text, given, tokens, special, classes)
-    scorer = Scorer(check.all_heads, num_threads)
-    extras = Extras(
-        heads=check.all_heads,
-        pairs=pairs,
-        pair_candidates=pair_candidates,
-        pairs_both_ways=pairs_both_ways,
-        needle=needle,
-        written=None if written is None else (written.prompt, written.tokens),
-        redundancy=redundancy,
-        rollout=rollout,
-    )
-    _attach(extras, scorer, places)
-    calls = None if written is None else written.calls
-    _score(model, given, check, compute, calls, places, scorer, progress)
+    with left_as_found(model):
+        given = take_inputs(model, inputs, sequence)
+        check = self_test(model, given if generate is None else started(model, given), compute)
+        written = None
+        if generate is not None:
+            written = write(model, given, generate, check.seams, compute)
+            given = written.inputs
+        places = Places(model, given)
+        for text in given.texts:
+            if text == "source":
+                places.add(text, given, source_tokens, source_special, source_classes, "source_")
+            else:
+                places.add(text, given, tokens, special, classes)
+        scorer = Scorer(check.all_heads, num_threads)
+        extras = Extras(
+            heads=check.all_heads,
+            pairs=pairs,
+            pair_candidates=pair_candidates,
+            pairs_both_ways=pairs_both_ways,
+            needle=needle,
+            written=None if written is None else (written.prompt, written.tokens),
+            redundancy=redundancy,
+            rollout=rollout,
+        )
+        _attach(extras, scorer, places)
+        calls = None if written is None else written.calls
+        _score(model, given, check, compute, calls, places, scorer, progress)
     return assemble(
         scorer.entries(),
         model={
