@@ -305,3 +305,14 @@ def test_positions_are_sorted_and_may_be_none():
     assert positions("special", [3, 0], 4) == [0, 3]
     assert positions("special", np.array([2]), 4) == [2]
     assert positions("special", [], 4) == positions("special", None, 4) == []
+
+
+def test_an_inspection_inside_another(bert, ids):
+    def again(done, many):
+        if done:
+            inspect_heads(bert, ids)
+
+    before = state_of(bert)
+    refused(bert, ids, "expected a model at rest", CapabilityError, progress=again)
+    same = state_of(bert) == before
+    assert same and inspect_heads(bert, ids).layers

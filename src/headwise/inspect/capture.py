@@ -256,8 +256,7 @@ def attached(
     """
     if compute not in COMPUTES:
         raise HeadwiseError("compute", '"torch" or "kernel"', repr(compute), 'leave it at "torch"')
-    if any(attachment.model is model for attachment in _ATTACHED):
-        raise CapabilityError("model", "a model at rest", "one that is being inspected already")
+    _check_at_rest(model)
     names: dict[int, tuple[str, torch.nn.Module]] = {}
     for name, module in model.named_modules():
         names[id(module)] = (name, module)
@@ -279,6 +278,11 @@ def attached(
         yield attachment
 
 
+def _check_at_rest(model: torch.nn.Module) -> None:
+    if any(attachment.model is model for attachment in _ATTACHED):
+        raise CapabilityError("model", "a model at rest", "one that is being inspected already")
+
+
 @contextmanager
 def left_as_found(model: torch.nn.Module) -> Iterator[None]:
     """Look once more at the end whether the model was put back.
@@ -286,10 +290,10 @@ def left_as_found(model: torch.nn.Module) -> Iterator[None]:
     Ctrl-C may come on the way out of ``attached``, before its own first line: what it had to undo then waits
     for as long as somebody keeps the exception.
     """
-    before = list(_ATTACHED)
+    _check_at_rest(model)
     try:
         yield
     finally:
         for attachment in list(_ATTACHED):
-            if attachment.model is model and attachment not in before:
+            if attachment.model is model:
                 attachment.put_back.close()
