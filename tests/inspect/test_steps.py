@@ -44,6 +44,11 @@ def test_the_report_of_a_model_that_wrote():
         model, prompt, lambda ids: [f"t{token}" for token in ids], special=[0], generate=NEW
     )
     assert report.tokens == [f"t{token}" for token in written[0, :-1].tolist()]  # the last one is never read
+    start = prompt["input_ids"].shape[1]
+    new = written.shape[1] - start
+    assert (
+        f"The model wrote {new} tokens, from token {start} on; the last one it never read" in report.notes[0]
+    )
     whole = inspect_heads(model, written[:, :-1], special=[0])
     for layer, other in zip(report.layers, whole.layers, strict=True):
         for head, same in zip(layer["heads"], other["heads"], strict=True):

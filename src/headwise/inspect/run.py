@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headwise.inspect.inputs import Inputs
     from headwise.inspect.places import Classes, Places, Special, Words
     from headwise.inspect.selftest import SelfTest
+    from headwise.inspect.steps import Written
 
 
 def inspect_heads(
@@ -149,7 +150,7 @@ def inspect_heads(
             "max_abs_difference": check.max_abs_difference,
             "causal_leak": check.causal_leak,
         },
-        notes=[*notes, *_notes(model, check, compute)],
+        notes=[*notes, *_notes(check, compute, written)],
         extras=extras.report(scorer),
     )
 
@@ -209,8 +210,13 @@ def _path(model: Any) -> str:
     return str(getattr(getattr(model, "config", None), "name_or_path", ""))
 
 
-def _notes(model: Any, check: "SelfTest", compute: str) -> list[str]:
+def _notes(check: "SelfTest", compute: str, written: "Written | None") -> list[str]:
     notes = []
+    if written is not None and len(written.tokens):
+        notes.append(
+            f"The model wrote {len(written.tokens)} tokens, from token {written.prompt} on; the last one it "
+            "never read, so that one is not shown."
+        )
     if check.seams.softmax:
         notes.append(
             "The model computes its attention weights itself, so its n x n maps existed, one layer at a time."
