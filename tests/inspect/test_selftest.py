@@ -1,5 +1,7 @@
 """The self-test at attach time: it finds a listener that changes the output, and a model that looks ahead."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 import transformers
@@ -136,3 +138,25 @@ def test_a_mask_of_pairs_is_cut_for_the_probe(kind):
         for head, w in zip(layer["heads"], weights[0].double().numpy(), strict=True):
             assert abs(head["scores"]["max_weight"]["value"] - w.max(axis=-1).mean()) < 1e-5
             assert abs(head["scores"]["first"]["value"] - w[:, 0].mean()) < 1e-5
+
+
+@dataclass
+class Answer:
+    hidden: torch.Tensor
+
+
+class Wrapped(torch.nn.Module):
+    """A model of one's own whose output is a plain dataclass, and that notices whether it is listened to."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = build("llama")
+
+    def forward(self, input_ids):
+        hidden = self.inner(input_ids=input_ids).logits
+        return Answer(hidden * (2 if self.inner.config._attn_implementation == "headwise" else 1))
+
+
+def test_outputs_in_a_dataclass_are_compared():
+    with pytest.raises(CapabilityError, match="stay the same while headwise listens"):
+        probed(Wrapped(), random_ids())

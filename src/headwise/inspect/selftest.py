@@ -1,7 +1,7 @@
 """The test at attach time: listening changes no output, and no later token reaches back in a causal layer."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -157,3 +157,5 @@ def _tensors(output: Any) -> Iterator[torch.Tensor]:
     elif isinstance(output, (list, tuple)):
         for value in output:
             yield from _tensors(value)
+    elif is_dataclass(output):
+        yield from _tensors(vars(output))
