@@ -2,8 +2,9 @@
 
 import pytest
 from hypothesis import settings
+from typer.testing import CliRunner
 
-from headwise import planning
+from headwise import cli, planning
 
 settings.register_profile("headwise", derandomize=True, deadline=None, database=None, max_examples=50)
 settings.load_profile("headwise")
@@ -21,3 +22,14 @@ def environment(monkeypatch):
     yield set_variable
     monkeypatch.undo()
     planning._settings.cache_clear()
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Call the command line in an empty folder: arguments in, result out."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("TOKENIZERS_PARALLELISM", "TRANSFORMERS_VERBOSITY", "HF_HUB_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(name, "x")  # so that what a run sets is undone afterwards
+        monkeypatch.delenv(name)
+    return lambda *arguments: CliRunner().invoke(cli.app, list(arguments))

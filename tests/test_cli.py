@@ -6,22 +6,7 @@ import subprocess
 import sys
 import time
 
-import pytest
-from typer.testing import CliRunner
-
 import headwise
-from headwise import cli
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Call the command line in an empty folder: arguments in, result out."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for name in ("TOKENIZERS_PARALLELISM", "TRANSFORMERS_VERBOSITY", "HF_HUB_DISABLE_TELEMETRY"):
-        monkeypatch.setenv(name, "x")  # so that what a run sets is undone afterwards
-        monkeypatch.delenv(name)
-    return lambda *arguments: CliRunner().invoke(cli.app, list(arguments))
 
 
 def start(tmp_path, *arguments, code=None, encoding="utf-8"):

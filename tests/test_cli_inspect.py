@@ -7,24 +7,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
-from typer.testing import CliRunner
 
-from headwise import cli
 from headwise.inspect import HeadReport
 from headwise.inspect.tokens import EXAMPLE
 
 from .inspect.zoo import build
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Call the command line in an empty folder: arguments in, result out."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for name in ("TOKENIZERS_PARALLELISM", "TRANSFORMERS_VERBOSITY", "HF_HUB_DISABLE_TELEMETRY"):
-        monkeypatch.setenv(name, "x")  # so that what a run sets is undone afterwards
-        monkeypatch.delenv(name)
-    return lambda *arguments: CliRunner().invoke(cli.app, list(arguments))
 
 
 def test_help_lists_every_option(run):

@@ -5,7 +5,7 @@ import pytest
 
 from headwise.inspect import inspect_qk
 from headwise.inspect.heads import received_entry
-from headwise.inspect.pictures import Pictures, induction_link, strongest_links
+from headwise.inspect.pictures import Pictures, block_of, induction_link, strongest_links
 from headwise.inspect.tally import Received
 from headwise.inspect.text import Text
 
@@ -100,3 +100,11 @@ def test_maps_of_other_blocks_do_not_add():
     kept = pictures([[0]], [[1.0]])
     with pytest.raises(ValueError, match="maps of blocks of 1 and of 2 tokens do not add"):
         kept.append(pictures([[0], [0]], [[1.0], [1.0]]))
+
+
+def test_cells_of_the_map_are_as_small_as_its_side_allows():
+    assert [block_of(n) for n in (1, 48, 49, 3024, 3025, 8192)] == [1, 1, 2, 63, 64, 192]
+    for n in range(1, 40_000, 7):
+        block = block_of(n)
+        assert -(-n // block) <= Pictures.SIDE and (block < 64 or block % 64 == 0)
+        assert block < 64 or n > (block - 64) * Pictures.SIDE

@@ -68,24 +68,19 @@ def gpt2(fields: Fields) -> Kinds:
     return [LayerKind("attention", fields.number("n_layer"), layer)]
 
 
-def neox(fields: Fields) -> Kinds:
-    layer = make_layer(
-        d_model=fields.number("hidden_size"),
-        heads=fields.number("num_attention_heads"),
-        bias=fields.flag("attention_bias", True),
-        causal=True,
-    )
-    return [LayerKind("attention", fields.number("num_hidden_layers"), layer)]
+def causal(bias: str) -> Callable[[Fields], Kinds]:
+    """Decoders of plain heads, whose field ``bias`` says whether the projections have biases."""
 
+    def read(fields: Fields) -> Kinds:
+        layer = make_layer(
+            d_model=fields.number("hidden_size"),
+            heads=fields.number("num_attention_heads"),
+            bias=fields.flag(bias, True),
+            causal=True,
+        )
+        return [LayerKind("attention", fields.number("num_hidden_layers"), layer)]
 
-def opt(fields: Fields) -> Kinds:
-    layer = make_layer(
-        d_model=fields.number("hidden_size"),
-        heads=fields.number("num_attention_heads"),
-        bias=fields.flag("enable_bias", True),
-        causal=True,
-    )
-    return [LayerKind("attention", fields.number("num_hidden_layers"), layer)]
+    return read
 
 
 def vit(fields: Fields) -> Kinds:

@@ -111,8 +111,8 @@ def _plain_means(rows: Rows, values: npt.NDArray[Any], is_causal: bool) -> tuple
     if is_causal:
         seen = np.clip(rows.at + rows.start + 1, 0, n_k)
     stops, where = np.unique(np.maximum(seen, 1), return_inverse=True)
-    between = np.add.reduceat(values, np.append(0, stops[:-1]), axis=1, dtype=np.float64)
-    between[:, -1] = values[:, stops[-2] if len(stops) > 1 else 0 : stops[-1]].sum(axis=1, dtype=np.float64)
+    starts = np.append(0, stops[:-1])
+    between = np.add.reduceat(values[:, : stops[-1]], starts, axis=1, dtype=np.float64)
     sums = np.cumsum(between, axis=1)[:, where]
     means = np.where(seen[:, None] > 0, sums / np.maximum(seen, 1)[:, None], 0.0)
     first = np.where(seen > 0, 1 / np.maximum(seen, 1), 0.0)[None]

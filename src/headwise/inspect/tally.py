@@ -3,7 +3,7 @@
 Every class here holds one number per head (axis 0) and has ``+``. Nothing is a mean before it is asked for.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -20,18 +20,22 @@ HEAVY = 0.05  # share of the tokens that are called heavy hitters
 
 
 @dataclass(frozen=True, eq=False)
-class Mean:
+class Sums:
+    """Sums over some rows. ``+`` gives those of more rows, field by field; arrays over keys may grow."""
+
+    def __add__(self, other: Self) -> Self:
+        pairs = [(getattr(self, part.name), getattr(other, part.name)) for part in fields(self)]
+        return type(self)(*(_wide(one, other) + _wide(other, one) for one, other in pairs))
+
+
+@dataclass(frozen=True, eq=False)
+class Mean(Sums):
     """``total / weight`` of each head, over ``rows`` query rows of the ``of`` that see a key; all (H,)."""
 
     total: Floats
     weight: Floats
     rows: Floats
     of: Floats
-
-    def __add__(self, other: "Mean") -> "Mean":
-        return Mean(
-            self.total + other.total, self.weight + other.weight, self.rows + other.rows, self.of + other.of
-        )
 
     def value(self, head: int) -> float | None:
         """The mean of one head (a single null stands for all); None without a row, or where not finite."""
@@ -68,7 +72,7 @@ def ratio_over(values: Floats, weights: Floats, rows: Booleans, of: Booleans) ->
 
 
 @dataclass(frozen=True, eq=False)
-class Offsets:
+class Offsets(Sums):
     """Mass and strongest keys at each of OFFSETS: ``mass``, ``hits`` and ``rows`` (that see that key) are
     (H, 17), ``of`` (H,)."""
 
@@ -76,11 +80,6 @@ class Offsets:
     hits: Floats
     rows: Floats
     of: Floats
-
-    def __add__(self, other: "Offsets") -> "Offsets":
-        return Offsets(
-            self.mass + other.mass, self.hits + other.hits, self.rows + other.rows, self.of + other.of
-        )
 
     def best_rate(self) -> Mean:
         """How often the strongest key stands at the offset where it stands most often."""
@@ -98,20 +97,12 @@ class Offsets:
 
 
 @dataclass(frozen=True, eq=False)
-class Bands:
+class Bands(Sums):
     """Mass by distance alone: per band of offsets the mass (H, bands) and the number of pairs; Σ w² (H,)."""
 
     mass: Floats
     pairs: Floats
     squares: Floats
-
-    def __add__(self, other: "Bands") -> "Bands":
-        width = max(self.mass.shape[1], other.mass.shape[1])
-        return Bands(
-            _wide(self.mass, width) + _wide(other.mass, width),
-            _wide(self.pairs, width) + _wide(other.pairs, width),
-            self.squares + other.squares,
-        )
 
     def by_distance(self, of: Floats) -> Floats:
         """(H, d): mean mass at distance 0, 1, 2–3, 4–7, … on both sides, as far as there are pairs."""
@@ -137,7 +128,7 @@ def _doublings(bands: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Bias:
+class Bias(Sums):
     """The mean weight of an entry in a class of keys, beside the mean weight of any entry; all (H,).
 
     ``mass`` on the class and the number of its entries, ``pairs``; ``whole`` mass and ``every`` entry.
@@ -148,32 +139,17 @@ class Bias:
     whole: Floats
     every: Floats
 
-    def __add__(self, other: "Bias") -> "Bias":
-        return Bias(
-            self.mass + other.mass,
-            self.pairs + other.pairs,
-            self.whole + other.whole,
-            self.every + other.every,
-        )
-
     def ratio(self, of: Floats) -> Mean:
         """(mass / pairs) / (whole / every); missing where the class has no entry or there is no weight."""
         return Mean(self.mass * self.every, self.pairs * self.whole, of, of)
 
 
 @dataclass(frozen=True, eq=False)
-class Received:
+class Received(Sums):
     """What each key receives: ``total`` (H, n_k), and how many rows see it, ``seen`` (H, n_k)."""
 
     total: Floats
     seen: Floats
-
-    def __add__(self, other: "Received") -> "Received":
-        width = max(self.total.shape[1], other.total.shape[1])
-        return Received(
-            _wide(self.total, width) + _wide(other.total, width),
-            _wide(self.seen, width) + _wide(other.seen, width),
-        )
 
     def averages(self) -> Floats:
         """(H, n_k): the mean weight of each key over the rows that see it; 0 where nearly none do."""
@@ -200,14 +176,11 @@ def seen_enough(seen: Floats) -> Booleans:
 
 
 @dataclass(frozen=True, eq=False)
-class Alignment:
+class Alignment(Sums):
     """Moments of the place of a query and the position that it attends to: ``sums`` (H, 6) holds
     n, Σ x, Σ y, Σ x², Σ y², Σ xy."""
 
     sums: Floats
-
-    def __add__(self, other: "Alignment") -> "Alignment":
-        return Alignment(self.sums + other.sums)
 
     def correlation(self) -> Mean:
         """Pearson's correlation; without a spread of either it does not exist."""
@@ -271,8 +244,11 @@ def _of(part: Floats, head: int) -> Any:
     return part[head] if len(part) > 1 else part[0]
 
 
-def _wide(part: Floats, width: int) -> Floats:
-    return np.pad(part, ((0, 0), (0, width - part.shape[1])))
+def _wide(part: Floats, other: Floats) -> Floats:
+    """``part``, with zeros behind it as far as ``other`` reaches."""
+    if part.ndim == 1 or part.shape[1] >= other.shape[1]:
+        return part
+    return np.pad(part, ((0, 0), (0, other.shape[1] - part.shape[1])))
 
 
 def _finite(value: float) -> float | None:
