@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headwise.inspect import inspect_qk
-from headwise.inspect.heads import received_entry
+from headwise.inspect.heads import largest, received_entry
 from headwise.inspect.pictures import Pictures, block_of, induction_link, strongest_links
 from headwise.inspect.tally import Received
 from headwise.inspect.text import Text
@@ -108,3 +108,13 @@ def test_cells_of_the_map_are_as_small_as_its_side_allows():
         block = block_of(n)
         assert -(-n // block) <= Pictures.SIDE and (block < 64 or block % 64 == 0)
         assert block < 64 or n > (block - 64) * Pictures.SIDE
+
+
+def test_of_many_equal_values_the_first_ones_are_taken():
+    assert largest(np.ones(40), 3).tolist() == [0, 1, 2]
+    assert largest(np.array([0.0, 2, 1, 2, 1, 1]), 4).tolist() == [1, 3, 2, 4]
+    found = pictures([[i] for i in range(1, 61)], [[1.0]] * 60)  # every row rests on the next key
+    nothing = Text(61)
+    assert [link[:2] for link in strongest_links(found, 0, nothing, nothing)] == [
+        [i, i + 1] for i in range(10)
+    ]

@@ -200,3 +200,13 @@ def test_a_file_without_keys(tmp_path):
     np.savez(tmp_path / "q.npz", query=arrays(2, 6, 4)[0])
     with pytest.raises(HeadwiseError, match=r"npz: expected query and key; received .* with query in it"):
         inspect_npz(tmp_path / "q.npz")
+
+
+def test_keys_that_other_heads_see_do_not_count():
+    rng = np.random.default_rng(5)
+    query, key = rng.normal(size=(2, 2, 12, 4))
+    mask = rng.random((2, 12, 12)) < 0.6
+    report = inspect_qk(query, key, attn_mask=mask)
+    for head, entry in enumerate(report.layers[0]["heads"]):
+        for place, mass, mean in entry["received"]["heaviest"]:
+            assert mean == pytest.approx(mass / mask[head, :, place].sum(), abs=2e-6)

@@ -35,3 +35,14 @@ def test_a_failure_of_the_model_itself_is_not_hidden():
     model = build("llama")
     with pytest.raises(IndexError):
         listen(model, lambda: model(input_ids=torch.tensor([[400]])))
+
+
+def test_a_softmax_beside_the_registry_is_no_other_attention():
+    def another_softmax(*_):
+        torch.softmax(torch.zeros(1, 6, 12, 12), -1)
+
+    model = build("llama")
+    for layer in model.model.layers:
+        layer.self_attn.register_forward_pre_hook(another_softmax)
+    heard = listen(model, lambda: model(**inputs_of("llama")))
+    assert len(heard.calls) == len(model.model.layers) and not heard.seams.softmax
