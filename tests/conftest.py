@@ -4,7 +4,8 @@ import pytest
 from hypothesis import settings
 from typer.testing import CliRunner
 
-from headwise import cli, planning
+from headwise.cli import main as cli
+from headwise.compute import planning
 
 settings.register_profile("headwise", derandomize=True, deadline=None, database=None, max_examples=50)
 settings.load_profile("headwise")

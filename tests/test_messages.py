@@ -3,8 +3,6 @@
 A last test reads the source: every place that raises has to be reached by one of the cases here.
 """
 
-import ast
-import traceback
 from pathlib import Path
 
 import jax
@@ -14,32 +12,13 @@ import pytest
 import torch
 
 import headwise
-from headwise import AttentionWeights, AuxRequest, HeadwiseError, attention, multi_head_attention, positions
-from headwise.options import UNSERVED
+from headwise import AttentionWeights, AuxRequest, HeadwiseError, attention, multi_head_attention
+from headwise.compute import positions
+from headwise.compute.options import UNSERVED
+from tests.raising import unreached
 
 GOLDEN = Path(__file__).parent / "golden" / "messages.txt"
-CORE = (
-    "arrays",
-    "options",
-    "request",
-    "positions",
-    "positions_scaling",
-    "problem",
-    "problem_block",
-    "problem_masks",
-    "problem_positions",
-    "problem_rules",
-    "problem_sizes",
-    "planning",
-    "statistics",
-    "running",
-    "weights/__init__",
-    "weights/matrix",
-    "functional",
-    "block",
-    "reference",
-    "visibility",
-)
+CORE = ("compute", "reference")
 
 
 def zeros(*shape, dtype=np.float32):
@@ -309,44 +288,15 @@ def test_environment(environment):
     )
 
 
-def is_pythons(raised):
-    """An error that Python or NumPy expects by its own kind, such as the TypeError for an unknown keyword."""
-    named = raised.func if isinstance(raised, ast.Call) else raised
-    return getattr(named, "id", "") in {"TypeError", "ValueError", "IndexError", "NotImplementedError"}
-
-
-def places_that_raise():
-    """(module, first line, last line) of every ``raise`` of the core."""
-    package = Path(headwise.__file__).parent
-    for module in CORE:
-        for node in ast.walk(ast.parse((package / f"{module}.py").read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Raise) and node.exc is not None and not is_pythons(node.exc):
-                yield module, node.lineno, node.end_lineno
-
-
 def test_every_place_that_raises_is_reached(environment, monkeypatch):
-    cases = list(CASES.values())
-    cases.append(lambda: torch.vmap(lambda x: attention(x, x, x))(torch.zeros(2, 3, 4)))
-    reached, package = set(), Path(headwise.__file__).parent
-
-    def note(case):
-        for frame in traceback.extract_tb(caught(case).__traceback__):
-            file = Path(frame.filename)
-            if file.is_relative_to(package):
-                reached.add((file.relative_to(package).with_suffix("").as_posix(), frame.lineno))
-
-    for case in cases:
-        note(case)
+    missed = unreached(
+        CORE, [*CASES.values(), lambda: torch.vmap(lambda x: attention(x, x, x))(torch.zeros(2, 3, 4))]
+    )
     environment("HEADWISE_NUM_THREADS", "many")
-    note(call())
+    missed = set(missed) & set(unreached(CORE, [call()]))
     environment("HEADWISE_ISA", "avx1024")
-    note(call())
+    missed &= set(unreached(CORE, [call()]))
     with monkeypatch.context() as patch:
         patch.setattr(jax, "Array", FarJax)
-        note(call(FarJax()))
-    missed = [
-        f"{module}.py:{first}"
-        for module, first, last in places_that_raise()
-        if not any((module, line) in reached for line in range(first, last + 1))
-    ]
-    assert missed == []
+        missed &= set(unreached(CORE, [call(FarJax())]))
+    assert missed == set()

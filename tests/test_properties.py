@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwise import AuxRequest, attention
-from headwise.request import AuxRequest as Request
-
-from .strategies import MASKS, cases
+from headwise.compute.request import AuxRequest as Request
+from tests.strategies import MASKS, cases
 
 NO_EMPTY_MASKS = tuple(mask for mask in MASKS if mask != "all_false")
 

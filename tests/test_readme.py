@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from headwise import __version__
-from headwise.cli import OVERVIEW
-from headwise.inspect.models import packaged_folder
+from headwise.cli.main import OVERVIEW
+from headwise.inspect.load.models import packaged_folder
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 

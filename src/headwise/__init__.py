@@ -1,22 +1,21 @@
 """Exact multi-head attention that you can compute, see, check, cost and learn."""
 
-__version__ = "0.1.0"
-
 from typing import TYPE_CHECKING, Any
 
-from headwise.block import multi_head_attention
+from headwise.compute.answers import Aux
+from headwise.compute.block import multi_head_attention
+from headwise.compute.functional import attention
+from headwise.compute.planning import plan
+from headwise.compute.request import AuxRequest
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
-from headwise.functional import attention
-from headwise.planning import plan
-from headwise.request import AuxRequest
-from headwise.statistics import Aux
+from headwise.plain.version import __version__
 
 if TYPE_CHECKING:
     from headwise.check import check_attention, check_layer
+    from headwise.compute.weights import AttentionWeights
     from headwise.costs import cost
     from headwise.inspect import inspect_heads, inspect_qk
     from headwise.trace import explain
-    from headwise.weights import AttentionWeights
 
 __all__ = [
     "AttentionWeights",
@@ -40,7 +39,7 @@ __all__ = [
 
 # Names that need more than NumPy, or that few calls need, arrive when they are first used.
 _LAZY = {
-    "AttentionWeights": "headwise.weights",
+    "AttentionWeights": "headwise.compute.weights",
     "check_attention": "headwise.check",
     "check_layer": "headwise.check",
     "cost": "headwise.costs",

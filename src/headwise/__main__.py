@@ -1,6 +1,6 @@
 """``python -m headwise``: the same door as the ``headwise`` command."""
 
-from headwise.cli import main
+from headwise.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -5,7 +5,7 @@ import pytest
 
 from headwise import HeadwiseError, check_attention
 from headwise.check import PRESETS, RULES, CheckReport, Contract
-from headwise.check.contract import LAYOUTS
+from headwise.check.subjects.contract import LAYOUTS
 from tests.broken import functions
 from tests.broken.functions import FUNCTIONS, NOTES, softmax
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.check import Contract, cases, check_attention
-from headwise.check.cases import Case
+from headwise.check import Contract, check_attention
+from headwise.check.cases.case import Case, plain
+from headwise.check.cases.steps import RIGHT, attend
 from headwise.check.faults import FAULTS
-from headwise.check.steps import RIGHT, attend
 
 SCORES = {fault.key: fault for fault in FAULTS if not fault.needs and not {"hidden"} & set(fault.changes)}
 
@@ -93,6 +93,6 @@ def test_what_is_named_is_what_the_function_does(first, second):
     if not on_values or not on_values[0].fault or on_values[0].fault not in SCORES:
         return
     named = RIGHT.exchange(SCORES[on_values[0].fault].changes)
-    case = cases.plain(np.random.default_rng(99))
+    case = plain(np.random.default_rng(99))
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(attend(case, named), attend(case, steps), rtol=1e-3, atol=1e-3)

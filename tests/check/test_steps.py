@@ -7,22 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwise.check import cases, layers, turning
-from headwise.check.explain import explain
+from headwise.check.cases import layers, rotation
+from headwise.check.cases.case import allowed, expected
+from headwise.check.cases.steps import RIGHT, attend
+from headwise.check.explanation import explain
 from headwise.check.faults import FAULTS
-from headwise.check.layer_mistakes import MISTAKES
-from headwise.check.making import MAKERS, maker
-from headwise.check.presets import PRESETS
-from headwise.check.steps import RIGHT, attend
-from headwise.positions import rotary
+from headwise.check.faults.layer_faults import MISTAKES
+from headwise.check.rules.makers import MAKERS, maker
+from headwise.check.subjects.presets import PRESETS
+from headwise.compute.positions import rotary
 
 
 @given(seed=st.integers(0, 10**6), name=st.sampled_from(sorted(MAKERS)), again=st.sampled_from([0, 2]))
 def test_the_right_chain_is_the_specification(seed, name, again):
     contract = PRESETS["default"].but(features={"causal", "rope", "cache"})
     case = maker(name, contract)(np.random.default_rng(seed), again)
-    output, weights = cases.expected(case)
-    assert (np.abs(attend(case) - output) <= cases.allowed(case, weights, 2.0**-52)).all()
+    output, weights = expected(case)
+    assert (np.abs(attend(case) - output) <= allowed(case, weights, 2.0**-52)).all()
     assert weights.sum(-1).min() > 0.999  # no row is left empty
 
 
@@ -36,10 +37,10 @@ def test_the_right_layer_is_the_specification(seed, causal, heads):
 
 def test_turning_is_that_of_the_package():
     x = np.random.default_rng(0).standard_normal((2, 3, 7, 8))
-    angle = turning.angles(np.arange(7), 8, 100.0)
-    np.testing.assert_allclose(turning.halves(x, angle), rotary(x, base=100.0), atol=1e-14)
+    angle = rotation.angles(np.arange(7), 8, 100.0)
+    np.testing.assert_allclose(rotation.halves(x, angle), rotary(x, base=100.0), atol=1e-14)
     np.testing.assert_allclose(
-        turning.interleaved(x, angle), rotary(x, base=100.0, interleaved=True), atol=1e-14
+        rotation.interleaved(x, angle), rotary(x, base=100.0, interleaved=True), atol=1e-14
     )
 
 

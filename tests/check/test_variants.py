@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from headwise.check import Contract, check_attention
-from headwise.check.report import FAILED, FOLLOWS
-
-from .variants import FAMILIES, RIGHT
+from headwise.check.verdict.report import FAILED, FOLLOWS
+from tests.check.variants import FAMILIES, RIGHT
 
 FACTS = json.loads((Path(__file__).parent / "facts.json").read_text())
 EVERY = [(family, name) for family, (_, _, variants) in FAMILIES.items() for name in variants]

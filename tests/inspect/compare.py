@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .dense import NEAR, Scene, card_of, null_of, pooled_of
+from tests.inspect.dense import NEAR, Scene, card_of, null_of, pooled_of
 
 RELATIVE = {"entropy", "entropy_first_row", "special_bias",
             "renyi2", "effective_keys", "distance", "distance_without_first", "expected_key",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .zoo import build, random_ids
+from tests.inspect.zoo import build, random_ids
 
 
 @pytest.fixture

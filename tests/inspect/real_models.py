@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from headwise.inspect import inspect_heads, inspect_qk
-from headwise.inspect.capture import attached
-from headwise.inspect.material import material, read_wav
-from headwise.inspect.models import load_model, packaged_folder
-from headwise.inspect.probes import make_probe, run_probe, vocabulary_of
-from headwise.inspect.steps import Steps
+from headwise.inspect.listen.capture import attached
+from headwise.inspect.listen.generation import Steps
+from headwise.inspect.load.encoding import material, read_wav
+from headwise.inspect.load.models import load_model, packaged_folder
+from headwise.inspect.watch.probe import make_probe, run_probe, vocabulary_of
 
 
 @pytest.fixture(scope="module")

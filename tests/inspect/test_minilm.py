@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from headwise.inspect import inspect_heads
-from headwise.inspect.capture import attached
-from headwise.inspect.models import load_model
-from headwise.inspect.tokens import EXAMPLE, encode, position_limit
-
-from .compare import assert_head
-from .dense import weights_of
+from headwise.inspect.listen.capture import attached
+from headwise.inspect.load.models import load_model
+from headwise.inspect.load.tokens import EXAMPLE, encode, position_limit
+from tests.inspect.compare import assert_head
+from tests.inspect.dense import weights_of
 
 N_TOKENS = 300
 

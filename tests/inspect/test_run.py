@@ -9,12 +9,12 @@ import torch
 import transformers
 
 from headwise.errors import CapabilityError, HeadwiseError
-from headwise.inspect import heads, inspect_heads
-from headwise.inspect.capture import attached
-from headwise.inspect.positions import positions
-
-from .test_capture import state_of
-from .zoo import N_TOKENS, build, eager_weights, inputs_of
+from headwise.inspect import inspect_heads
+from headwise.inspect.listen.capture import attached
+from headwise.inspect.report import entries as heads
+from headwise.inspect.score.marks import positions
+from tests.inspect.listen.test_capture import state_of
+from tests.inspect.zoo import N_TOKENS, build, eager_weights, inputs_of
 
 
 def test_the_report_says_what_was_inspected(ids):

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from headwise.block import multi_head_attention
+from headwise.compute.block import multi_head_attention
 from headwise.errors import HeadwiseError
-from headwise.learn.drills import MAKERS, make_drill
+from headwise.learn.drills.drill import MAKERS, make_drill
 from headwise.learn.listings import CAUSAL, FAULTS, PLAIN
 
 SEEDS = 1000

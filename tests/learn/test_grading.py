@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwise.learn.grading import grade_choice, grade_numbers, read_numbers
+from headwise.learn.drills.grading import grade_choice, grade_numbers, read_numbers
 
 
 @pytest.mark.parametrize(

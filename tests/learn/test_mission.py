@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from headwise.learn.book import lessons
-from headwise.learn.exercises import EXERCISES, exercises
-from headwise.learn.figures import FIGURES, figures
-from headwise.learn.parts import KINDS
-from headwise.learn.questions import questions
+from headwise.learn.book.contents import lessons
+from headwise.learn.book.exercises import EXERCISES, exercises
+from headwise.learn.book.figures import FIGURES, figures
+from headwise.learn.book.questions import questions
+from headwise.learn.items import KINDS
 
 LESSONS = {lesson.key: lesson for lesson in lessons()}
 ANSWERS = {exercise.key: exercise for exercise in exercises()}

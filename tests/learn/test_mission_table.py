@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwise.learn.book import book_html
+from headwise.learn.book.contents import book_html
 
 ROOT = Path(__file__).parents[2]
 ROWS = [

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from headwise.cli import app
+from headwise.cli.main import app
 from headwise.errors import HeadwiseError
-from headwise.learn.drills import make_drill
-from headwise.learn.parts import KINDS, LEVELS
+from headwise.learn.drills.drill import make_drill
+from headwise.learn.items import KINDS, LEVELS
 from headwise.learn.progress import read_progress, write_progress
 from headwise.learn.quiz import choose, drill_item, run
 

@@ -7,10 +7,11 @@ import numpy as np
 import torch
 
 import headwise
-from headwise.problem import build_problem
-from headwise.reference_dropout import dropout_factors
-from headwise.statistics import Aux, dense_statistics
-from headwise.visibility import per_batch
+from headwise.compute.answers import Aux
+from headwise.compute.problem import build_problem
+from headwise.reference.dropout import dropout_factors
+from headwise.reference.statistics import dense_statistics
+from headwise.reference.visibility import per_batch
 
 FAULTS = {
     # scores

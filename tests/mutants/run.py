@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from .plain import FAULTS, attention_with
+from tests.mutants.plain import FAULTS, attention_with
 
-TESTS = ["tests/test_regressions.py", "tests/test_kernels_options.py"]
+TESTS = ["tests/test_regressions.py", "tests/kernel/test_kernels_options.py"]
 CHOSEN = "not bits"  # the stand-in has one path for everything: its bits say nothing
 
 

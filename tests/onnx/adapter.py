@@ -3,7 +3,7 @@
 import numpy as np
 
 from headwise import AttentionWeights, attention
-from headwise.positions import rotary
+from headwise.compute.positions import rotary
 
 
 def run_attention(inputs, attributes):

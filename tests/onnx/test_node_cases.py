@@ -17,7 +17,7 @@ with warnings.catch_warnings():  # making the cases of all other operators sets 
         if case.name.startswith(("test_attention", "test_rotary_embedding")) and "_expanded" not in case.name
     ]
 
-from .adapter import run_attention, run_rotary
+from tests.onnx.adapter import run_attention, run_rotary
 
 RUN = {"Attention": run_attention, "RotaryEmbedding": run_rotary}
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from headwise.reference import visible_and_bias
-from headwise.reference_dropout import dropout_factors
+from headwise.reference.dropout import dropout_factors
 
 
 def dense(query, key, value, mask=None, bias=None, slopes=None, sinks=None, head_mask=None, **options):

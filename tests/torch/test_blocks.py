@@ -6,9 +6,8 @@ from torch import nn
 
 from headwise import AuxRequest
 from headwise.torch import DecoderLayer, DynamicCache, EncoderLayer, StaticCache
-
-from .convert import from_torch, from_torch_block, randomised
-from .layers import normal
+from tests.torch.convert import from_torch, from_torch_block, randomised
+from tests.torch.layers import normal
 
 BOTH = {"rtol": 1e-10, "atol": 1e-11}
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from headwise import AuxRequest, HeadwiseError
 from headwise.torch import DynamicCache, PagedCache, RollingCache, StaticCache, attention
-from headwise.torch.caches import Cache
-
-from .layers import layer_of, normal, random_options
+from headwise.torch.caches.cache import Cache
+from tests.torch.layers import layer_of, normal, random_options
 
 LENGTH, WINDOW = 11, 3
 KINDS = {

@@ -8,16 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwise import AuxRequest
-from headwise.problem import build_problem
+from headwise.compute.problem import build_problem
 from headwise.reference import reference_attention
-from headwise.reference_dropout import dropout_factors
-from headwise.statistics import dense_statistics
+from headwise.reference.dropout import dropout_factors
+from headwise.reference.statistics import dense_statistics
 from headwise.torch import attention
-
-from ..compare import assert_output, assert_statistics, seen_by, weight_error
-from ..kernel_checks import VISIBILITY, requests
-from ..strategies import cases, random_rules
-from .dense import dense
+from tests.compare import assert_output, assert_statistics, seen_by, weight_error
+from tests.kernel.kernel_checks import VISIBILITY, requests
+from tests.strategies import cases, random_rules
+from tests.torch.dense import dense
 
 IMPLEMENTATIONS = ("torch", "kernel")
 DIFFERENTIABLE = ("attn_mask", "attn_bias", "alibi_slopes", "sinks", "head_mask")

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from headwise import AuxRequest
-from headwise.problem import divisors
+from headwise.compute.problem import divisors
 from headwise.torch import MultiHeadAttention
-
-from .layers import layer_of, normal, random_options
-from .plain_layer import plain_pass
+from tests.torch.layers import layer_of, normal, random_options
+from tests.torch.plain_layer import plain_pass
 
 LEADS = [(), (1,), (3,), (2, 2)]
 

@@ -20,8 +20,7 @@ from headwise.torch import (
     StaticCache,
     attention,
 )
-
-from .layers import layer_of, normal, random_options
+from tests.torch.layers import layer_of, normal, random_options
 
 FULL = {
     "embed_dim": 12, "num_heads": 6, "num_kv_heads": 2, "rope": True, "qk_norm": "rms", "sinks": 2,

@@ -6,9 +6,8 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from headwise.torch import MultiHeadAttention
-
-from .convert import from_torch, randomised
-from .layers import normal
+from tests.torch.convert import from_torch, randomised
+from tests.torch.layers import normal
 
 BOTH = {"rtol": 1e-10, "atol": 1e-11}
 

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from headwise.torch import LearnedPositions
-
-from .convert import from_torch_block, randomised
+from tests.torch.convert import from_torch_block, randomised
 
 LENGTH, WIDTH, HEADS, STEPS = 24, 16, 2, 200
 

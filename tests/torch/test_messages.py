@@ -1,19 +1,16 @@
 """What attention on torch tensors refuses, word for word; the messages that it shares with the core are
 tested there."""
 
-import ast
-import traceback
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch.autograd import forward_ad
 
-import headwise
 from headwise import AuxRequest, HeadwiseError
 from headwise.torch import attention
+from tests.raising import unreached
 
 Q, K, V = torch.zeros(2, 6, 5, 8), torch.zeros(2, 3, 7, 8), torch.zeros(2, 3, 7, 4)
 META = Q.to("meta")
@@ -292,27 +289,9 @@ def test_messages_of_the_core_come_through(name, implementation):
 
 
 def test_every_place_that_raises_is_reached():
-    package = Path(headwise.__file__).parent / "torch"
-    reached = set()
-    for case, *_ in CASES.values():
-        for frame in traceback.extract_tb(caught(case).__traceback__):
-            reached.add((Path(frame.filename).name, frame.lineno))
-    missed = []
-    for module in (
-        "call.py",
-        "functional.py",
-        "packing.py",
-        "compute.py",
-        "tiles.py",
-        "tiled.py",
-        "tiled_statistics.py",
-    ):
-        for node in ast.walk(ast.parse((package / module).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Raise) and "NotImplementedError" not in ast.dump(node):
-                lines = range(node.lineno, node.end_lineno + 1)
-                if not any((module, line) in reached for line in lines):
-                    missed.append(f"{module}:{node.lineno}")
-    assert missed == []
+    operator = [f"torch/operator/{name}" for name in ("call", "packing", "dispatch")]
+    cases = [case for case, *_ in CASES.values()]
+    assert unreached(["torch/functional", *operator, "torch/tiled"], cases) == []
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from headwise import AuxRequest
 from headwise.errors import CapabilityError
 from headwise.torch import attention
-from headwise.torch.op import attend
-from headwise.torch.packing import as_asked
+from headwise.torch.operator.library import attend
+from headwise.torch.operator.packing import as_asked
 
 IMPLEMENTATIONS = ("torch", "kernel")
 EVERYTHING = AuxRequest(

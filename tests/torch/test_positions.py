@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from headwise import positions
+from headwise.compute import positions
 from headwise.torch import (
     AlibiPositions,
     LearnedPositions,
@@ -16,9 +16,8 @@ from headwise.torch import (
     SinusoidalPositions,
     T5Positions,
 )
-
-from .layers import normal
-from .plain_layer import t5_bucket, turned
+from tests.torch.layers import normal
+from tests.torch.plain_layer import t5_bucket, turned
 
 SCALINGS = [
     None,

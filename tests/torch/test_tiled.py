@@ -10,8 +10,7 @@ import torch.nn.functional as F
 
 from headwise import AuxRequest
 from headwise.torch import attention
-
-from .dense import dense
+from tests.torch.dense import dense
 
 IMPLEMENTATIONS = ("torch", "kernel")
 

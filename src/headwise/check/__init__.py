@@ -8,13 +8,13 @@
 `parametrize_with_checks` makes every rule a test of pytest.
 """
 
-from headwise.check.cases import Case
-from headwise.check.contract import FEATURES, Contract
-from headwise.check.presets import PRESETS
+from headwise.check.cases.case import Case
 from headwise.check.pytest_plugin import parametrize_with_checks
-from headwise.check.report import CheckReport, Finding
+from headwise.check.subjects.contract import FEATURES, Contract
+from headwise.check.subjects.presets import PRESETS
 from headwise.check.suite import RULES, check_attention
 from headwise.check.torch_layer import check_layer
+from headwise.check.verdict.report import CheckReport, Finding
 
 __all__ = [
     "FEATURES",

@@ -5,20 +5,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from headwise.check.choosing import choose, words
-from headwise.check.contract import Contract
-from headwise.check.layer_calling import layer_caller
-from headwise.check.presets import preset, preset_of
-from headwise.check.report import FAILED, NOT_OFFERED, NOTE, CheckReport, Finding
-from headwise.check.rules import Rule
-from headwise.check.rules_gradient import GRADIENT_RULES
-from headwise.check.rules_layer import LAYER_RULES, choose_layer
-from headwise.check.rules_memory import DTYPE_RULES, MEMORY_RULES
-from headwise.check.rules_special import SPECIAL_RULES
-from headwise.check.rules_values import VALUE_RULES
-from headwise.check.subject import HANGS, TIME_LIMIT, NoAnswer, Subject
+from headwise.check.rules.conventions import choose, words
+from headwise.check.rules.gradient import GRADIENT_RULES
+from headwise.check.rules.layer import LAYER_RULES, choose_layer
+from headwise.check.rules.memory import DTYPE_RULES, MEMORY_RULES
+from headwise.check.rules.rule import Rule
+from headwise.check.rules.special import SPECIAL_RULES
+from headwise.check.rules.values import VALUE_RULES
+from headwise.check.subjects.contract import Contract
+from headwise.check.subjects.layer_calling import layer_caller
+from headwise.check.subjects.presets import preset, preset_of
+from headwise.check.subjects.subject import HANGS, TIME_LIMIT, NoAnswer, Subject
+from headwise.check.verdict.report import FAILED, NOT_OFFERED, NOTE, CheckReport, Finding
 from headwise.errors import HeadwiseError
-from headwise.options import shown
+from headwise.plain.values import shown
 
 CALLED = Rule("called", "called", "the function runs and returns an array", choose)
 RULES: tuple[Rule, ...] = (

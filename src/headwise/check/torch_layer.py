@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from headwise.check import calling
-from headwise.check.contract import Contract
-from headwise.check.presets import preset
-from headwise.check.report import CheckReport
-from headwise.check.rules import Rule
-from headwise.check.rules_layer import LAYER_RULES, choose_layer
-from headwise.check.rules_weights import judge_weights
-from headwise.check.subject import TIME_LIMIT, Subject
-from headwise.check.torch_weights import LayerWeights
+from headwise.check.rules.layer import LAYER_RULES, choose_layer
+from headwise.check.rules.rule import Rule
+from headwise.check.rules.weights import judge_weights
+from headwise.check.subjects import calling
+from headwise.check.subjects.contract import Contract
+from headwise.check.subjects.presets import preset
+from headwise.check.subjects.subject import TIME_LIMIT, Subject
+from headwise.check.subjects.torch_weights import LayerWeights
+from headwise.check.verdict.report import CheckReport
 from headwise.errors import HeadwiseError
-from headwise.options import shown
+from headwise.plain.values import shown
 
 HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads", "h", "nh")
 KV_HEADS = ("num_kv_heads", "n_kv_heads", "kv_heads", "num_key_value_heads", "n_kv_head", "num_groups")

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from headwise.costs.families import ELSEWHERE, FAMILIES
+from headwise.costs.fields import Fields, Kinds
 from headwise.costs.layer import sizes_in_words
-from headwise.costs.readers import Fields, Kinds
 from headwise.errors import CapabilityError, HeadwiseError
-from headwise.options import shown
-from headwise.render.words import count as counted
+from headwise.plain.values import shown
+from headwise.plain.words import counted
 
 _BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from headwise.costs.layer import Layer, Work
 from headwise.costs.quantities import Quantity
-from headwise.stored import built, opened, parsed, refuse
+from headwise.plain.stored import built, opened, parsed, refuse
 
 SCHEMA = "headwise.cost"
 VERSION = 1
@@ -101,7 +101,7 @@ class Cost:
 
     def to_html(self) -> str:
         """One offline HTML page."""
-        from headwise.render.costs_html import render_cost
+        from headwise.render.costs.page import render_cost
 
         return render_cost(self.to_dict())
 
@@ -119,7 +119,7 @@ class Cost:
         return cls.from_dict(parsed(text, "cost"))
 
     def __str__(self) -> str:
-        from headwise.render.costs_text import to_text
+        from headwise.render.costs.text import to_text
 
         return to_text(self.to_dict())
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwise.costs.readers import (
+from headwise.costs.fields import (
     Fields,
     Kinds,
     bart,

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+from headwise.compute.options import ALIGNMENTS, both_readings
+from headwise.compute.problem import divisors
 from headwise.costs.pairs import Window
 from headwise.errors import HeadwiseError
-from headwise.options import ALIGNMENTS, both_readings, is_whole, shown
-from headwise.problem import divisors
-from headwise.render.words import count as counted
+from headwise.plain.values import is_whole, shown
+from headwise.plain.words import counted
 
 PROJECTIONS = "qkvo"
 LARGEST = 10**15  # of any size: products of all of them still fit into float64

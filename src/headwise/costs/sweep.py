@@ -4,13 +4,14 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from headwise.costs import cost
+from headwise.compute.problem import divisors
 from headwise.costs.layer import whole
+from headwise.costs.model import cost
 from headwise.errors import HeadwiseError
-from headwise.options import shown
-from headwise.problem import divisors
-from headwise.render.numbers import count
-from headwise.stored import built, opened, parsed, refuse
+from headwise.plain.numbers import count
+from headwise.plain.stored import built, opened, parsed, refuse
+from headwise.plain.values import shown
+from headwise.plain.version import __version__
 
 SCHEMA = "headwise.sweep"
 VERSION = 1
@@ -87,12 +88,12 @@ class Sweep:
 
     def to_html(self) -> str:
         """One offline page with the table and a plot."""
-        from headwise.render.costs_html import render_sweep
+        from headwise.render.costs.page import render_sweep
 
         return render_sweep(self.to_dict())
 
     def __str__(self) -> str:
-        from headwise.render.costs_text import to_text
+        from headwise.render.costs.text import to_text
 
         return to_text(self.to_dict())
 
@@ -112,8 +113,6 @@ def head_sweep(
     >>> [(row.heads, row.head_dim, row.matmul) for row in head_sweep(4, 2).rows]
     [(1, 4, 320), (2, 2, 320), (4, 1, 320)]
     """
-    from headwise import __version__
-
     whole("d_model", d_model)
     whole("seq", seq)
     if isinstance(exponential, bool) or not isinstance(exponential, int | float) or not exponential > 0:

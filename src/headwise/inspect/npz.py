@@ -9,7 +9,7 @@ import numpy as np
 
 from headwise.errors import HeadwiseError
 from headwise.inspect.qk import inspect_qk
-from headwise.inspect.report import HeadReport
+from headwise.inspect.report.report import HeadReport
 
 ARRAYS = ("query", "key", "value")
 SHORT = {"q": "query", "k": "key", "v": "value"}

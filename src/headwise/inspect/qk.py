@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwise.arrays import integers, take
+from headwise.compute.arrays import integers, take
+from headwise.compute.problem import build_problem
 from headwise.errors import HeadwiseError, ShapeError
-from headwise.inspect.assemble import assemble
-from headwise.inspect.call import AttentionCall
-from headwise.inspect.extras import Extras
-from headwise.inspect.positions import booleans_at
-from headwise.inspect.report import HeadReport
-from headwise.inspect.scores import Scorer
-from headwise.inspect.text import Text
-from headwise.problem import build_problem
+from headwise.inspect.report.assemble import assemble
+from headwise.inspect.report.report import HeadReport
+from headwise.inspect.score.call import AttentionCall
+from headwise.inspect.score.marks import booleans_at
+from headwise.inspect.score.scorer import Scorer
+from headwise.inspect.score.text import Text
+from headwise.inspect.watch.watchers import Extras
 
 PLACED = (
     "is_causal",

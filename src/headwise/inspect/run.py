@@ -5,18 +5,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from headwise.errors import HeadwiseError
-from headwise.inspect.assemble import assemble
-from headwise.inspect.extras import Extras
-from headwise.inspect.models import require_frameworks
-from headwise.inspect.report import HeadReport
-from headwise.inspect.scores import Scorer
+from headwise.inspect.load.models import require_frameworks
+from headwise.inspect.report.assemble import assemble
+from headwise.inspect.report.report import HeadReport
+from headwise.inspect.score.scorer import Scorer
+from headwise.inspect.watch.watchers import Extras
 
 if TYPE_CHECKING:
-    from headwise.inspect.call import AttentionCall
-    from headwise.inspect.inputs import Inputs
-    from headwise.inspect.places import Classes, Places, Special, Words
-    from headwise.inspect.selftest import SelfTest
-    from headwise.inspect.steps import Written
+    from headwise.inspect.listen.generation import Written
+    from headwise.inspect.listen.inputs import Inputs
+    from headwise.inspect.listen.selftest import SelfTest
+    from headwise.inspect.listen.texts import Classes, Places, Special, Words
+    from headwise.inspect.score.call import AttentionCall
 
 
 def inspect_heads(
@@ -98,11 +98,11 @@ def inspect_heads(
             sparse or paged attention, an attention that is heard nowhere. The message names it.
     """
     require_frameworks(["torch"])
-    from headwise.inspect.capture import left_as_found
-    from headwise.inspect.inputs import check_model, take_inputs
-    from headwise.inspect.places import Places
-    from headwise.inspect.selftest import self_test
-    from headwise.inspect.steps import started, write
+    from headwise.inspect.listen.capture import left_as_found
+    from headwise.inspect.listen.generation import started, write
+    from headwise.inspect.listen.inputs import check_model, take_inputs
+    from headwise.inspect.listen.selftest import self_test
+    from headwise.inspect.listen.texts import Places
 
     check_model(model)
     with left_as_found(model):
@@ -173,8 +173,8 @@ def _score(
     """
     import torch
 
-    from headwise.inspect.capture import attached
-    from headwise.inspect.inputs import forward, without_logits
+    from headwise.inspect.listen.capture import attached
+    from headwise.inspect.listen.inputs import forward, without_logits
 
     def score(call: "AttentionCall") -> None:
         with torch.no_grad():

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headwise.learn.drills import Drill
-from headwise.learn.exercises import exercises
-from headwise.learn.grading import Grade, grade_choice, grade_numbers
-from headwise.learn.parts import Exercise, Question
-from headwise.learn.questions import questions
+from headwise.learn.book.exercises import exercises
+from headwise.learn.book.questions import questions
+from headwise.learn.drills.drill import Drill
+from headwise.learn.drills.grading import Grade, grade_choice, grade_numbers
+from headwise.learn.items import Exercise, Question
 
 HAND = 5e-4  # how far a number worked by hand may be off
 QUIT = ("q", "quit", "exit")

@@ -7,14 +7,14 @@ Names arrive when they are first used, so that importing this folder costs littl
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwise.positions_scaling import RotaryScaling
-    from headwise.torch.blocks import DecoderLayer, EncoderLayer
-    from headwise.torch.caches_linear import DynamicCache, RollingCache, StaticCache
-    from headwise.torch.caches_paged import PagedCache
+    from headwise.compute.positions.scaling import RotaryScaling
+    from headwise.torch.caches.linear import DynamicCache, RollingCache, StaticCache
+    from headwise.torch.caches.paged import PagedCache
     from headwise.torch.functional import attention
-    from headwise.torch.layer import MultiHeadAttention
-    from headwise.torch.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
-    from headwise.torch.positions_relative import AlibiPositions, T5Positions
+    from headwise.torch.layer.blocks import DecoderLayer, EncoderLayer
+    from headwise.torch.layer.multi_head import MultiHeadAttention
+    from headwise.torch.positions.biases import AlibiPositions, T5Positions
+    from headwise.torch.positions.embeddings import LearnedPositions, RotaryPositions, SinusoidalPositions
 
 __all__ = [
     "AlibiPositions",
@@ -35,15 +35,15 @@ __all__ = [
 
 _LAZY = {
     "attention": "headwise.torch.functional",
-    "MultiHeadAttention": "headwise.torch.layer",
-    **dict.fromkeys(("EncoderLayer", "DecoderLayer"), "headwise.torch.blocks"),
-    **dict.fromkeys(("DynamicCache", "StaticCache", "RollingCache"), "headwise.torch.caches_linear"),
-    "PagedCache": "headwise.torch.caches_paged",
+    "MultiHeadAttention": "headwise.torch.layer.multi_head",
+    **dict.fromkeys(("EncoderLayer", "DecoderLayer"), "headwise.torch.layer.blocks"),
+    **dict.fromkeys(("DynamicCache", "StaticCache", "RollingCache"), "headwise.torch.caches.linear"),
+    "PagedCache": "headwise.torch.caches.paged",
     **dict.fromkeys(
-        ("LearnedPositions", "RotaryPositions", "SinusoidalPositions"), "headwise.torch.positions"
+        ("LearnedPositions", "RotaryPositions", "SinusoidalPositions"), "headwise.torch.positions.embeddings"
     ),
-    **dict.fromkeys(("AlibiPositions", "T5Positions"), "headwise.torch.positions_relative"),
-    "RotaryScaling": "headwise.positions_scaling",
+    **dict.fromkeys(("AlibiPositions", "T5Positions"), "headwise.torch.positions.biases"),
+    "RotaryScaling": "headwise.compute.positions.scaling",
 }
 
 

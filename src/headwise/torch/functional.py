@@ -5,14 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.problem_positions import check_window
-from headwise.problem_rules import refuse_unknown
-from headwise.request import AuxRequest
-from headwise.statistics import Aux
-from headwise.torch.call import answer_names, make_call
-from headwise.torch.compute import compute
-from headwise.torch.op import attend
-from headwise.torch.packing import (
+from headwise.compute.answers import Aux
+from headwise.compute.problem.offsets import check_window
+from headwise.compute.problem.rules import refuse_unknown
+from headwise.compute.request import AuxRequest
+from headwise.torch.operator.autograd import CARRY_GRADIENTS, recorded
+from headwise.torch.operator.call import answer_names, make_call
+from headwise.torch.operator.dispatch import compute
+from headwise.torch.operator.library import attend
+from headwise.torch.operator.packing import (
     NOTHING,
     as_asked,
     as_floats,
@@ -25,7 +26,6 @@ from headwise.torch.packing import (
     in_autocast,
     refuse_dual,
 )
-from headwise.torch.recorded import CARRY_GRADIENTS, recorded
 
 PLAIN = (Tensor, torch.nn.Parameter)
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.render.numbers import count, row
+from headwise.plain.numbers import count, row
 from headwise.trace import checks
 from headwise.trace.data import Check, Fact, Step
 from headwise.trace.math import Array, join, projected_heads, split

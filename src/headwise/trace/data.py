@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
-from headwise.stored import built, opened, parsed
+from headwise.plain.stored import built, opened, parsed
 from headwise.trace.sound import sound
 
 SCHEMA = "headwise.trace"
@@ -191,18 +191,18 @@ class Trace:
 
     def to_html(self) -> str:
         """One offline HTML page."""
-        from headwise.render.trace_html import render_html
+        from headwise.render.trace.page import render_html
 
         return render_html(self.to_dict())
 
     def to_markdown(self) -> str:
         """Markdown with LaTeX formulas."""
-        from headwise.render.trace_markdown import render_markdown
+        from headwise.render.trace.markdown import render_markdown
 
         return render_markdown(self.to_dict())
 
     def __str__(self) -> str:
-        from headwise.render.trace_text import to_text
+        from headwise.render.trace.text import to_text
 
         return to_text(self.to_dict())
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
-from headwise.options import shown
-from headwise.trace import explain
+from headwise.plain.values import shown
 from headwise.trace.data import Trace
+from headwise.trace.forward import explain
 
 Arguments = dict[str, Any]
 

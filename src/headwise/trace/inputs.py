@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.arrays import take
+from headwise.compute.arrays import take
+from headwise.compute.functional import attention
+from headwise.compute.problem import build_problem, check_block
 from headwise.errors import CapabilityError, HeadwiseError
-from headwise.functional import attention
-from headwise.options import shown
-from headwise.problem import build_problem, check_block
+from headwise.plain.values import shown
 from headwise.reference import visible_and_bias
 from headwise.trace.block import Block
 from headwise.trace.core import Core

@@ -4,9 +4,9 @@ import inspect
 from typing import Any
 
 from headwise.errors import DtypeError, HeadwiseError
-from headwise.options import shown
-from headwise.trace import explain
+from headwise.plain.values import shown
 from headwise.trace.data import Trace
+from headwise.trace.forward import explain
 
 ARRAYS = (
     "x",

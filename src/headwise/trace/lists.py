@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import DtypeError, ShapeError
-from headwise.options import is_number, shown
+from headwise.plain.values import is_number, shown
 
 _DEEPEST = 8  # lists in lists; no array of explain has as many axes
 _NUMBERS = ("nested lists of numbers", "as in [[1, 0], [0, 1]]")

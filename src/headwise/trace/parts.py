@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.render.numbers import number
+from headwise.plain.numbers import number
 from headwise.trace.data import Fact, TraceArray
 from headwise.trace.math import Array
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from headwise.stored import is_finite, refuse
+from headwise.plain.stored import is_finite, refuse
 
 if TYPE_CHECKING:
     from headwise.trace.data import Trace, TraceArray

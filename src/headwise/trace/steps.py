@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from headwise.render.numbers import MINUS_INFINITY, count, number, row
+from headwise.plain.numbers import MINUS_INFINITY, count, number, row
 from headwise.trace import checks
 from headwise.trace.core import Core
 from headwise.trace.data import Check, Fact, Step

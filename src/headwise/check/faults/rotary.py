@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from headwise.check import turning
-from headwise.check.cases import Case, turn
-from headwise.check.steps import Array, Fault, fault
+from headwise.check.cases import rotation
+from headwise.check.cases.case import Case, turn
+from headwise.check.cases.steps import Array, Fault, fault
 
 _PAIRS = "turn the pairs that the weights were trained with: (i, i + d/2) or (2i, 2i + 1), not a mixture"
 _BOTH = "turn queries and keys alike, each by its own position"
@@ -38,7 +38,7 @@ def _with(angles: Any) -> Any:
 
     def rule(x: Array, start: int, case: Case) -> Array:
         angle = angles(np.arange(start, start + x.shape[-2]), x.shape[-1], case.rotary_base)
-        return turning.interleaved(x, angle) if case.interleaved else turning.halves(x, angle)
+        return rotation.interleaved(x, angle) if case.interleaved else rotation.halves(x, angle)
 
     return rule
 
@@ -52,7 +52,7 @@ def _formula(make: Any) -> Any:
 
     def rule(x: Array, start: int, case: Case) -> Array:
         assert case.rotary_base is not None
-        angle = turning.angles(np.arange(start, start + x.shape[-2]), x.shape[-1], case.rotary_base)
+        angle = rotation.angles(np.arange(start, start + x.shape[-2]), x.shape[-1], case.rotary_base)
         half = x.shape[-1] // 2
         pair = (x[..., ::2], x[..., 1::2]) if case.interleaved else (x[..., :half], x[..., half:])
         a, b = make(*pair, np.cos(angle), np.sin(angle))
@@ -79,17 +79,17 @@ def _mixed_other(x: Array, start: int, case: Case) -> Array:
 
 def _tables(x: Array, start: int, case: Case, spread: Any) -> tuple[Array, Array]:
     assert case.rotary_base is not None
-    angle = turning.angles(np.arange(start, start + x.shape[-2]), x.shape[-1], case.rotary_base)
+    angle = rotation.angles(np.arange(start, start + x.shape[-2]), x.shape[-1], case.rotary_base)
     return spread(np.cos(angle)), spread(np.sin(angle))
 
 
 def _first_half_only(positions: Array, width: int, base: float) -> Array:
-    return turning.angles(positions, width, base)[:, : width // 4]
+    return rotation.angles(positions, width, base)[:, : width // 4]
 
 
 def _partial(x: Array, start: int, case: Case) -> Array:
     angle = _first_half_only(np.arange(start, start + x.shape[-2]), x.shape[-1], case.rotary_base or 1.0)
-    return turning.halves(x, angle)
+    return rotation.halves(x, angle)
 
 
 def _value_turned(q: Array, k: Array, v: Array, case: Case) -> tuple[Array, Array, Array]:
@@ -100,12 +100,12 @@ def _value_turned(q: Array, k: Array, v: Array, case: Case) -> tuple[Array, Arra
 
 def _sinusoids(x: Array, start: int, case: Case) -> Array:
     assert case.rotary_base is not None
-    angle = turning.angles(np.arange(start, start + x.shape[-2]), x.shape[-1], case.rotary_base)
+    angle = rotation.angles(np.arange(start, start + x.shape[-2]), x.shape[-1], case.rotary_base)
     return x + np.concatenate([np.sin(angle), np.cos(angle)], -1)
 
 
 def _angles(change: Any) -> Any:
-    return lambda p, width, base: change(turning.angles(p, width, base))
+    return lambda p, width, base: change(rotation.angles(p, width, base))
 
 
 def _slower(p: Array, width: int, base: float) -> Array:
@@ -136,15 +136,15 @@ FAULTS: tuple[Fault, ...] = (
     fault("rotated twice", "queries and keys are turned twice", "turn once", needs="rope",
           turned=_each(_with(_angles(lambda a: 2 * a)))),
     fault("base ten times larger", "the base of the wavelengths is ten times too large", _ANGLE, needs="rope",
-          turned=_each(_with(lambda p, w, base: turning.angles(p, w, 10 * base)))),
+          turned=_each(_with(lambda p, w, base: rotation.angles(p, w, 10 * base)))),
     fault("base 10000", "the base is 10000 whatever is asked", _ANGLE, needs="rope",
-          turned=_each(_with(lambda p, w, base: turning.angles(p, w, 10000.0)))),
+          turned=_each(_with(lambda p, w, base: rotation.angles(p, w, 10000.0)))),
     fault("exponent i/d", "the exponent is i/d instead of 2i/d (or d is doubled)", _ANGLE, needs="rope",
           turned=_each(_with(_slower)), seen="lucidrains/RETRO-pytorch#12"),
     fault("frequencies reversed", "the fastest frequency stands last", _ANGLE, needs="rope",
           turned=_each(_with(_angles(lambda a: a[:, ::-1])))),
     fault("query positions one ahead", "queries start at position 1, keys at 0", _BOTH, needs="rope",
-          turned=_each(_with(lambda p, w, base: turning.angles(p + 1, w, base)), _right)),
+          turned=_each(_with(lambda p, w, base: rotation.angles(p + 1, w, base)), _right)),
     fault("rotation without minus", "the minus sign is missing: a cos + b sin", "a cos - b sin", needs="rope",
           turned=_each(_formula(lambda a, b, cos, sin: (a * cos + b * sin, b * cos + a * sin)))),
     fault("second half from turned first", "the second feature is made of the first one already turned: it "

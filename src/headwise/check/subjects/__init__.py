@@ -1,0 +1,1 @@
+"""What is checked: a function or layer, how it is called, what it promises."""

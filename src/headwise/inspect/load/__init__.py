@@ -1,0 +1,1 @@
+"""Models from folders, files and packages, and texts as what they take."""

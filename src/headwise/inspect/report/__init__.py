@@ -1,0 +1,1 @@
+"""From scored layers to a report: entries, labels, tables, files."""

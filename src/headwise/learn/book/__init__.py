@@ -1,0 +1,1 @@
+"""The book: lessons, figures, exercises and questions whose numbers are computed."""

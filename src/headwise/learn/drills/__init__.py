@@ -1,0 +1,1 @@
+"""Exercises without end, and the grading of typed answers."""

@@ -1,0 +1,1 @@
+"""Positions as torch modules: embeddings and rotations of features, biases of scores."""
