@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from headwise.compute.answers import Aux
+from headwise.compute.request import Aux
 from headwise.inspect.score.call import AttentionCall
 from headwise.inspect.score.rows import Rows
 from headwise.inspect.score.sums import strongest_of

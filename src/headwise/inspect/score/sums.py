@@ -7,8 +7,7 @@ many keys each row sees. Definitions and sources of the scores: ``scorecard``.
 
 import numpy as np
 
-from headwise.compute.answers import Aux
-from headwise.compute.request import AuxRequest
+from headwise.compute.request import Aux, AuxRequest
 from headwise.errors import HeadwiseError
 from headwise.inspect.score.call import AttentionCall
 from headwise.inspect.score.card import BIAS, CLASS

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.compute.answers import Aux
+from headwise.compute.request import Aux
 from headwise.inspect.score.tally import OFFSETS, Booleans, Floats
 from headwise.inspect.score.text import Text
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwise.compute.answers import Aux
+from headwise.compute.request import Aux
 from headwise.inspect.score.call import AttentionCall
 from headwise.inspect.score.rows import Rows, sample_starts, weights_of
 from headwise.inspect.score.tally import Floats, Integers
