@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from headwise.compute.request import AuxRequest
 from headwise.errors import CapabilityError, HeadwiseError, ShapeError
-from headwise.plain.values import is_whole, shown
+from headwise.plain.values import shown
 from headwise.torch.arguments import check_key_mask
 from headwise.torch.caches.cache import Cache, Offset, Place
 from headwise.torch.functional import attention
@@ -17,11 +17,13 @@ from headwise.torch.layer.inputs import (
     check_cache,
     check_input,
     check_kept,
+    check_roles,
     merge_masks,
     offset_of,
     refuse_script,
     seen_columns,
 )
+from headwise.torch.layer.pruning import keep_columns, keep_rows, like, remaining
 from headwise.torch.layer.sizes import (
     check_options,
     resolve_alibi,
@@ -248,32 +250,30 @@ class MultiHeadAttention(nn.Module):
     ) -> Heads:
         """The same pass, stopped before the heads are joined: queries, keys, values and outputs per head.
 
-        ``layer.heads(x).weights()`` are the attention weights, computed where they are looked at.
-
-        Args:
-            all: as for :meth:`forward`.
+        ``layer.heads(x).weights()`` are the attention weights, computed where they are looked at. The
+        arguments are those of :meth:`forward`.
         """
         check_input("query", query, self.embed_dim, self.q_proj)
         lead, n_q = tuple(query.shape[:-2]), query.shape[-2]
-        self._check_roles(key, value, positions, key_positions)
+        check_roles(key, value, positions, key_positions, self.rope is not None)
         place: Place | None = None
         if cache is not None:
             placed = query_offset is not None or causal_alignment is not None
-            check_cache(cache, self, key is None, is_causal, placed)
+            check_cache(cache, key is None, self.is_causal or is_causal is not None, placed)
+            cache.check_window(self.window_size)
+            cache.check_user(self)
             place, key_mask = cache.place(lead, n_q, key_mask), None
         if isinstance(key, KeysValues):
             if key_mask is not None:
                 hint = "keys_and_values(memory, key_mask=...)"
-                raise HeadwiseError(
-                    "key_mask", "None beside a KeysValues, which holds its own", "a mask", hint
-                )
+                expected = "None beside a KeysValues, which holds its own"
+                raise HeadwiseError("key_mask", expected, "a mask", hint)
             check_kept(key, lead, self.num_kv_heads, (self.head_dim, self.v_head_dim))
             k, v, key_mask = key.key, key.value, key.key_mask
         else:
             if key is None and self.kdim != self.embed_dim:
-                expected = (
-                    f"a tensor (..., n, {self.kdim}): this layer reads another width than its queries have"
-                )
+                width = f"a tensor (..., n, {self.kdim})"
+                expected = f"{width}: this layer reads another width than its queries have"
                 raise ShapeError("key", expected, "None", "layer(x, memory)")
             k, v = self._project(query if key is None else key, value, lead)
         q = _split(self.q_proj(query), self.num_heads)
@@ -354,7 +354,7 @@ class MultiHeadAttention(nn.Module):
         if not isinstance(key, Tensor):
             hint = "the sequence that the queries will read"
             raise HeadwiseError("key", f"a tensor (..., n_k, {self.kdim})", shown(key), hint)
-        self._check_roles(key, value, None, key_positions)
+        check_roles(key, value, None, key_positions, self.rope is not None)
         k, v = self._project(key, value, tuple(key.shape[:-2]))
         if self.rope is not None:
             k = self.rope(k, key_positions)
@@ -377,56 +377,23 @@ class MultiHeadAttention(nn.Module):
             ShapeError: key heads would be left with unlike numbers of query heads.
             CapabilityError: a projection that is no plain ``nn.Linear``.
         """
-        gone = _checked(heads, self.num_heads)
-        kept = [head for head in range(self.num_heads) if head not in gone]
-        group = self.num_heads // self.num_kv_heads
-        users = [0] * self.num_kv_heads
-        for head in kept:
-            users[head // group] += 1
-        kept_kv = [kv_head for kv_head, count in enumerate(users) if count]
-        if len({users[kv_head] for kv_head in kept_kv}) > 1:
-            expected = "equally many query heads left on every key head that stays"
-            hint = "prune whole groups, or the same number from each; head_mask= switches any head off"
-            raise ShapeError("heads", expected, f"{users} left on the {len(users)} key heads", hint)
+        kept, kept_kv = remaining(heads, self.num_heads, self.num_kv_heads)
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
             if type(getattr(self, name)) is not nn.Linear:
                 received = f"{type(getattr(self, name)).__name__} in its place"
                 hint = "merge adapters and prune before quantising; head_mask= switches heads off"
                 raise CapabilityError(name, "a plain nn.Linear", received, hint)
-        _keep_rows(self.q_proj, kept, self.head_dim)
-        _keep_rows(self.k_proj, kept_kv, self.head_dim)
-        _keep_rows(self.v_proj, kept_kv, self.v_head_dim)
-        columns = _columns(kept, self.v_head_dim, self.out_proj.weight.device)
-        self.out_proj.weight = _like(self.out_proj.weight, self.out_proj.weight[:, columns])
-        self.out_proj.in_features = len(columns)
+        keep_rows(self.q_proj, kept, self.head_dim)
+        keep_rows(self.k_proj, kept_kv, self.head_dim)
+        keep_rows(self.v_proj, kept_kv, self.v_head_dim)
+        keep_columns(self.out_proj, kept, self.v_head_dim)
         if self.sinks is not None:
-            self.sinks = _like(self.sinks, self.sinks[kept])
+            self.sinks = like(self.sinks, self.sinks[kept])
         if self.alibi is not None:
             self.alibi = self.alibi.keep(kept)
         if self.rel_bias is not None:
             self.rel_bias = self.rel_bias.keep(kept)
         self.num_heads, self.num_kv_heads = len(kept), len(kept_kv)
-
-    def _check_roles(self, key: Any, value: Any, positions: Any, key_positions: Any) -> None:
-        """Arguments that do not go together.
-
-        Raises:
-            HeadwiseError: with the name of the one that has to go.
-        """
-        if value is not None and not isinstance(key, Tensor):
-            received = "a value without a key" if key is None else "a value beside a KeysValues"
-            raise HeadwiseError("value", "None without a key tensor", received, "layer(x, memory, values)")
-        for name, given in (("positions", positions), ("key_positions", key_positions)):
-            if given is None:
-                continue
-            if self.rope is None:
-                hint = "rope=True turns queries and keys by their positions; ALiBi and T5 go by query_offset"
-                raise HeadwiseError(name, "None: this layer has no rotary positions", shown(given), hint)
-            if isinstance(key, KeysValues) and name == "key_positions":
-                hint = "give them to keys_and_values"
-                raise HeadwiseError(
-                    name, "None beside a KeysValues, whose keys are turned", "positions", hint
-                )
 
     def _project(self, key: Tensor, value: Tensor | None, lead: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Keys, normed, and values, per head."""
@@ -479,35 +446,3 @@ def _split(x: Tensor, heads: int) -> Tensor:
     """(..., n, H * d) -> (..., H, n, d): a view."""
     *lead, width = x.shape
     return x.reshape(*lead, heads, width // heads).transpose(-2, -3)
-
-
-def _checked(heads: Any, num_heads: int) -> set[int]:
-    hint = "layer.prune_heads([0, 3])"
-    if isinstance(heads, str | bytes) or not isinstance(heads, Iterable):
-        raise HeadwiseError("heads", "a list of head numbers", shown(heads), hint)
-    given = heads.tolist() if isinstance(heads, Tensor) else list(heads)
-    for head in given:
-        if not is_whole(head) or not 0 <= head < num_heads:
-            expected = f"whole numbers between 0 and {num_heads - 1}"
-            raise HeadwiseError("heads", expected, shown(head), hint)
-    gone = set(map(int, given))
-    if len(gone) == num_heads:
-        raise HeadwiseError("heads", "at least one head left", f"all {num_heads}", hint)
-    return gone
-
-
-def _columns(heads: list[int], width: int, device: torch.device) -> Tensor:
-    index = torch.tensor(heads, device=device)[:, None] * width + torch.arange(width, device=device)
-    return index.flatten()
-
-
-def _keep_rows(projection: nn.Linear, heads: list[int], width: int) -> None:
-    rows = _columns(heads, width, projection.weight.device)
-    projection.weight = _like(projection.weight, projection.weight[rows])
-    if projection.bias is not None:
-        projection.bias = _like(projection.bias, projection.bias[rows])
-    projection.out_features = len(rows)
-
-
-def _like(parameter: nn.Parameter, values: Tensor) -> nn.Parameter:
-    return nn.Parameter(values.detach().clone(), requires_grad=parameter.requires_grad)
