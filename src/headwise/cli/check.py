@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headwise.cli.files import as_options, check_writable, write
 from headwise.errors import HeadwiseError
+from headwise.render.terminal import print_view
 
 WRONG = 1  # exit code
 STANDARD_OUTPUT = "-"
@@ -59,7 +59,7 @@ def check(
     from headwise.check import explanation as texts
 
     if list_rules:
-        Console().print(texts.listing(contract))
+        print_view(texts.listing(contract))
         return
     if explain is not None:
         typer.echo(texts.explain(explain))
@@ -91,7 +91,7 @@ def check(
     if printed:
         typer.echo(report.to_json())
     else:
-        Console().print(render_check(report.to_dict()))
+        print_view(render_check(report.to_dict()))
     for option, path, text in (("--json", json, report.to_json), ("--junit", junit, report.to_junit)):
         if path is not None:
             write(option, path, text())

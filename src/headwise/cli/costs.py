@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from headwise.cli.files import as_options, check_writable, write
 from headwise.errors import HeadwiseError
+from headwise.render.terminal import print_view
 
 PAGE = (".html", ".htm")
 STANDARD_OUTPUT = "-"
@@ -90,7 +90,7 @@ def cost(
     if printed:
         typer.echo(found.to_json())
     else:
-        Console().print(table)
+        print_view(table)
     files = (("--json", json, found.to_json), ("--html", html, found.to_html))
     for option, path, made in files:
         if path is not None:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from headwise.cli.files import check_writable, read_json, write
 from headwise.errors import HeadwiseError
+from headwise.render.terminal import print_view
 
 NPZ = ".npz"
 
@@ -38,7 +38,7 @@ def show(
     if out is not None:
         write("--out", out, found.to_html())
     write_tables(found, csv, parquet)
-    Console().print(render_text(data) if head is None else render_head(data, *layer_and_head(head)))
+    print_view(render_text(data) if head is None else render_head(data, *layer_and_head(head)))
     for name, path in (("Report", out), ("As CSV", csv), ("As Parquet", parquet)):
         if path is not None:
             typer.echo(f"{name}: {path.resolve()}")
@@ -67,7 +67,7 @@ def print_report(report: Any, out: Path, json: Path | None, then: Callable[[], N
     """The terminal view, and where the files are; ``then`` says more of the page."""
     from headwise.render.report.text import render_text
 
-    Console().print(render_text(report.to_dict()))
+    print_view(render_text(report.to_dict()))
     typer.echo(f"Report: {out.resolve()}")
     if then is not None:
         then()

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from headwise.cli.files import as_options, check_writable, read_json, write
 from headwise.errors import HeadwiseError
+from headwise.render.terminal import print_view
 
 FORMATS = ("text", "html", "markdown", "json")
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".txt": "text"}
@@ -45,7 +45,7 @@ def explain(
     if form == "text" and out is None:
         from headwise.render.trace.text import render_trace
 
-        Console().print(render_trace(trace.to_dict()))
+        print_view(render_trace(trace.to_dict()))
         return
     views = {
         "text": trace.__str__,

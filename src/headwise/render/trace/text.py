@@ -1,6 +1,5 @@
 """The terminal view of a trace."""
 
-import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from headwise.plain.words import visible
+from headwise.render.terminal import as_string, filled
 from headwise.render.trace import words
 from headwise.render.trace.words import Trace
 
@@ -30,17 +30,7 @@ def render_trace(trace: Trace, width: int | None = None) -> RenderableType:
 
 def to_text(trace: Trace, width: int = 80, color: bool = False) -> str:
     """The terminal view as a string, with ANSI colours only where asked."""
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        legacy_windows=False,
-        _environ={},
-    )
-    console.print(render_trace(trace, width))
-    return "\n".join(line.rstrip() for line in out.getvalue().split("\n")).rstrip("\n")
+    return as_string(render_trace(trace, width), width, color)
 
 
 class _View:
@@ -118,23 +108,18 @@ def _widths(table: words.Table) -> list[int]:
 def _grid(table: words.Table) -> list[Text]:
     """The lines of one matrix, all equally wide: names grey, heavy weights bold."""
     names, *columns = _widths(table)
-    first = Text(_filled(table.caption, names, left=True), style="dim")
+    first = Text(filled(table.caption, names), style="dim")
     for name, width in zip(table.columns, columns, strict=True):
-        first.append(_filled(name, width + _BETWEEN))
+        first.append(filled(name, width + _BETWEEN, right=True))
     lines = [first]
     for i, (name, row) in enumerate(zip(table.rows, table.cells, strict=True)):
         line = Text()
-        line.append(_filled(name, names, left=True), style="dim")
+        line.append(filled(name, names), style="dim")
         for j, (cell, width) in enumerate(zip(row, columns, strict=True)):
             heavy = table.shades is not None and table.shades[i][j] >= _HEAVY
-            line.append(_filled(cell, width + _BETWEEN), style="bold" if heavy else "")
+            line.append(filled(cell, width + _BETWEEN, right=True), style="bold" if heavy else "")
         lines.append(line)
     return lines
-
-
-def _filled(text: str, width: int, left: bool = False) -> str:
-    spaces = " " * (width - cell_len(text))
-    return text + spaces if left else spaces + text
 
 
 def _flow(grids: list[list[Text]], width: int) -> Iterator[Text]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwise.plain import numbers
+from headwise.plain.stored import plain_data
 from headwise.plain.words import visible
 
 Trace = Mapping[str, Any]
@@ -30,21 +31,6 @@ class Table:
 def checked(trace: Trace) -> Trace:
     """The trace itself, or `ValueError` when it is none that this release can draw."""
     return plain_data(trace, SCHEMA, VERSION)
-
-
-def plain_data(data: Mapping[str, Any], schema: str, version: int) -> Mapping[str, Any]:
-    """The data itself, or `ValueError` when it is not a dict of that schema and version."""
-    found = data.get("schema") if isinstance(data, Mapping) else type(data).__name__
-    if found != schema:
-        raise ValueError(
-            f"data: expected a dict with schema {schema!r}; received {found!r}. Hint: pass to_dict()"
-        )
-    if data.get("version") != version:
-        raise ValueError(
-            f"data: expected version {version} of {schema}; received {data.get('version')!r}. "
-            "Hint: make it again with this headwise"
-        )
-    return data
 
 
 def subject(trace: Trace) -> str:
