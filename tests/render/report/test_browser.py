@@ -11,19 +11,15 @@ from headwise.plain.words import inner, visible
 from headwise.render.report import words
 from headwise.render.report.page import render_html
 from tests.render.made_pages import long_page
+from tests.render.report.test_panels import DEMO_PAGE, FULL_PAGE, HOSTILE_PAGE, cell
 from tests.render.reports import HOSTILE, make_report, own
 
 DEMO = make_report()
-DEMO_PAGE = render_html(DEMO)
 AMBIGUOUS = {"the"}  # stands twice in the demo text, so links show its position
 
 
 def head_of(report: dict[str, Any], layer: int, head: int) -> dict[str, Any]:
     return words.head_table(report)[layer, head]
-
-
-def cell(layer: int, head: int) -> str:
-    return f'#grid [data-layer="{layer}"][data-head="{head}"]'
 
 
 def option(token: int) -> str:
@@ -291,9 +287,14 @@ def test_light_and_dark(show: Any, scheme: str) -> None:
     assert colours(page) == ramp
 
 
+@pytest.mark.parametrize(
+    ("html", "place"),
+    [(DEMO_PAGE, "#layer=5&head=11&token=8"), (FULL_PAGE, "#layer=0&head=0")],
+    ids=["demo", "panels"],
+)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_has_enough_contrast(show: Any, scheme: str) -> None:
-    page = show(DEMO_PAGE, "#layer=5&head=11&token=8", color_scheme=scheme, reduced_motion="reduce")
+def test_every_text_has_enough_contrast(show: Any, scheme: str, html: str, place: str) -> None:
+    page = show(html, place, color_scheme=scheme, reduced_motion="reduce")
     poor = page.evaluate(
         """() => {
           const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -348,8 +349,8 @@ def test_hostile_tokens_are_shown_as_text(show: Any) -> None:
 
 
 def test_long_tokens_do_not_widen_the_page(show: Any) -> None:
-    for report in (make_report(HOSTILE, layers=2, heads=2), DEMO):
-        page = show(render_html(report), "#token=3", reduced_motion="reduce")
+    for html in (HOSTILE_PAGE, DEMO_PAGE, FULL_PAGE):
+        page = show(html, "#layer=0&head=0&token=3", reduced_motion="reduce")
         for width in (1280, 700, 390, 320):
             page.set_viewport_size({"width": width, "height": 800})
             page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)

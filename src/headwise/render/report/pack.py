@@ -1,13 +1,14 @@
 """A report as the compact data of one page, within a budget of bytes.
 
 Maps and rows are stored as base64 of little-endian integers: a weight w as round(w · ONE) in 16 bits, a
-token's position in 16 or 32 bits. Where a report is too long for the budget, the rows of the weaker query
-tokens go first, then maps are merged two cells by two; scores, labels, links and words always stay.
+token's position in 16 or 32 bits. A text of the panels, which many heads have in common, is stored once.
+Where a report is too long for the budget, the rows of the weaker query tokens go first, then maps are merged
+two cells by two, then the panels of single heads go; scores, labels, links and words always stay.
 """
 
 import base64
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from headwise.errors import HeadwiseError
 from headwise.plain.words import counted, inner, sentence, series, visible
 from headwise.render.report import words
+from headwise.render.report.parts import IN_WORDS, Part, Table, head_parts, parts
 from headwise.render.report.words import Report
 
 ONE, MISSING = 65534, 65535  # 16-bit codes of the weight 1 and of "no weight"
@@ -34,16 +36,16 @@ def fit(report: Report, budget: int, page: Page) -> str:
     n, heads, held = report["text"]["n_tokens"], len(words.head_table(report)), _rows_held(report)
     row = heads * _row_bytes(report)
     factors = _map_factors(report)
-    for factor in factors:
-        smallest = page(_data(report, budget, 1, factor))
+    for factor, panels in [*((factor, True) for factor in factors), (factors[-1], False)]:
+        smallest = page(_data(report, budget, 1, factor, panels))
         spare = budget - len(smallest)
         rows: int | None = min(1 + spare // row, held)
         if rows == held:
             rows = None
-        if spare < 0 or (rows is not None and rows < ENOUGH_ROWS and factor != factors[-1]):
+        if spare < 0 or (rows is not None and rows < ENOUGH_ROWS and panels):
             continue
         while rows is None or rows > 1:
-            fitted = page(_data(report, budget, rows, factor))
+            fitted = page(_data(report, budget, rows, factor, panels))
             if len(fitted) <= budget:
                 return fitted
             rows = (rows or held) - max((len(fitted) - budget) // row, 1)
@@ -90,8 +92,9 @@ def _starts(report: Report) -> tuple[dict[str, int], list[int]]:
     return dict(zip(names, starts, strict=True)), lengths
 
 
-def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[str, Any]:
-    """The data of the page: `rows` rows of every head (None: all), maps merged `factor` by `factor`."""
+def _data(report: Report, budget: int, rows: int | None, factor: int, panels: bool) -> dict[str, Any]:
+    """The data of the page: `rows` rows of every head (None: all), maps merged `factor` by `factor`, with or
+    without the `panels` of each head."""
     n, starts = report["text"]["n_tokens"], _starts(report)[0]
     texts = words.texts(report)
     tokens = [token for shown, _ in texts.values() for token in shown]
@@ -101,6 +104,7 @@ def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[st
     letters = words.letters(report["labels"])
     every = [head for layer in report["layers"] for head in layer["heads"]]
     unknown = {"name": "unlabelled", "score": None}
+    phrases: dict[str, int] = {}
     return {
         "headwise": report["headwise"],
         "subject": words.subject(report),
@@ -115,7 +119,8 @@ def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[st
         "layers": {str(layer["layer"]): layer["name"] for layer in report["layers"]},
         "telling": [{key: entry[key] for key in ("layer", "head", "score")} for entry in report["telling"]],
         "notes": [visible(note) for note in [*report["notes"], *_order(report)]],
-        "leftOut": _left_out(report, budget, rows, factor),
+        "leftOut": _left_out(report, budget, rows, factor, panels),
+        "panels": _panels(parts(report), phrases),
         "encoding": {"one": ONE, "missing": MISSING, "indexBytes": _index_type(report).itemsize},
         "values": {key: _column(every, key) for key in names},
         "heads": [
@@ -124,6 +129,7 @@ def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[st
                 "head": head["head"],
                 "label": head["label"],
                 "why": words.rule(labels.get(head["label"], unknown), head, names),
+                "panels": _panels(head_parts(report, layer, head) if panels else [], phrases),
                 **_places(layer, head, labels.get(head["label"], unknown), starts, texts),
                 **_map(head["pooled"], n, factor, starts[layer["queries"]] == starts[layer["keys"]] == 0),
                 **_rows(
@@ -138,7 +144,31 @@ def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[st
             for layer in report["layers"]
             for head in layer["heads"]
         ],
+        "phrases": list(phrases),
     }
+
+
+def _panels(found: Sequence[Part], phrases: dict[str, int]) -> list[Any]:
+    """Parts as the page reads them, with the number of a text among the `phrases` in its place.
+
+    Each is its title, measure, sentences, items, and tables: names of columns, those that hold words, rows.
+    """
+    return [
+        _numbered(
+            [part.title, part.measure, part.sentences, part.items, list(map(_table, part.tables))], phrases
+        )
+        for part in found
+    ]
+
+
+def _table(table: Table) -> list[Sequence[Any]]:
+    return [table.columns, [name for name in table.columns if name in IN_WORDS], table.rows]
+
+
+def _numbered(text: Any, phrases: dict[str, int]) -> Any:
+    if isinstance(text, str):
+        return phrases.setdefault(text, len(phrases))
+    return [_numbered(one, phrases) for one in text]
 
 
 def _order(report: Report) -> list[str]:
@@ -271,7 +301,7 @@ def _base64(values: npt.NDArray[Any]) -> str:
     return base64.b64encode(values.tobytes()).decode("ascii")
 
 
-def _left_out(report: Report, budget: int, rows: int | None, factor: int) -> list[str]:
+def _left_out(report: Report, budget: int, rows: int | None, factor: int, panels: bool) -> list[str]:
     """What the page lacks, in plain words."""
     n, sentences = report["text"]["n_tokens"], []
     size = f"{budget / 1e6:g} MB"
@@ -285,4 +315,10 @@ def _left_out(report: Report, budget: int, rows: int | None, factor: int) -> lis
         sentences.append(
             f"The maps are {factor} times coarser than the report\u2019s, also to stay under {size}."
         )
+    heads = [(layer, head) for layer in report["layers"] for head in layer["heads"]]
+    lost = (
+        {} if panels else {f"\u201c{part.title}\u201d": 0 for at in heads for part in head_parts(report, *at)}
+    )
+    if lost:
+        sentences.append(f"Left out of each head, also to stay under {size}: {series(list(lost))}.")
     return sentences

@@ -12,7 +12,12 @@ from headwise.render.report import pack
 from headwise.render.report.schema import read
 from headwise.render.report.words import Report
 
-SCRIPTS = ("report_data.js", "report_head.js", "report.js")  # one script of the page, in this order
+SCRIPTS = (
+    "report_data.js",
+    "report_panels.js",
+    "report_head.js",
+    "report.js",
+)  # one script of the page, in this order
 
 
 def render_html(report: Report, budget: int = 5_000_000) -> str:

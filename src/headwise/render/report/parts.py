@@ -11,6 +11,7 @@ from headwise.plain.numbers import rounded
 from headwise.plain.words import counted, visible
 from headwise.render.report.words import Entry, Head, Layer, Report
 
+IN_WORDS = ("token", "tokens")  # columns of words; all others are of numbers
 _LISTED = 5  # rows of a small table
 _BEST = 6  # heads of the probe's two lists, and of the needle's
 _GROUPS = 6  # groups of alike heads that are listed

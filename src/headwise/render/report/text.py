@@ -16,13 +16,12 @@ from headwise.errors import HeadwiseError
 from headwise.plain.numbers import rounded
 from headwise.plain.words import inner, sentence, visible
 from headwise.render.report import words
-from headwise.render.report.parts import Part, head_parts, parts
+from headwise.render.report.parts import IN_WORDS, Part, head_parts, parts
 from headwise.render.report.schema import read
 from headwise.render.report.words import Entry, Head, Label, Report
 from headwise.render.terminal import as_string
 
 _COLUMNS = ("layer", "head", "label", "value", "uniform", "strongest link")
-_IN_WORDS = ("score", "what it is", "token", "tokens")  # columns of the other tables
 _NUMBERS = ("layer", "head", "value", "uniform")
 _GAP = 2  # cells between two columns
 _LINK_FRAME = 12  # cells of `""`, ` → `, `""` and ` <.01` around the two words of a link
@@ -240,7 +239,9 @@ def _card(report: Report, head: Head) -> RenderableType:
 def _table(*columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for name in columns:
-        table.add_column(name, justify="left" if name in _IN_WORDS else "right", overflow="fold")
+        table.add_column(
+            name, justify="left" if name in (*IN_WORDS, "score", "what it is") else "right", overflow="fold"
+        )
     return table
 
 
