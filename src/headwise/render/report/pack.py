@@ -9,22 +9,23 @@ two cells by two, then the panels of single heads go; scores, labels, links and 
 import base64
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from headwise.errors import HeadwiseError
+from headwise.plain.types import Array, Floats
 from headwise.plain.words import counted, inner, sentence, series, visible
 from headwise.render.report import words
 from headwise.render.report.parts import IN_WORDS, Part, Table, head_parts, parts
-from headwise.render.report.words import Report
+from headwise.render.report.words import Head, Label, Layer, Report, Score
 
 ONE, MISSING = 65534, 65535  # 16-bit codes of the weight 1 and of "no weight"
 ENOUGH_ROWS = 48  # rows of each head below which coarser maps are preferred to still fewer rows
 COARSEST = 12  # a map is not merged below this many cells a side
 
-Page = Callable[[dict[str, Any]], str]
+Data: TypeAlias = dict[str, Any]  # of the page, or of a part of it
+Page: TypeAlias = Callable[[Data], str]
 
 
 def fit(report: Report, budget: int, page: Page) -> str:
@@ -92,7 +93,7 @@ def _starts(report: Report) -> tuple[dict[str, int], list[int]]:
     return dict(zip(names, starts, strict=True)), lengths
 
 
-def _data(report: Report, budget: int, rows: int | None, factor: int, panels: bool) -> dict[str, Any]:
+def _data(report: Report, budget: int, rows: int | None, factor: int, panels: bool) -> Data:
     """The data of the page: `rows` rows of every head (None: all), maps merged `factor` by `factor`, with or
     without the `panels` of each head."""
     n, starts = report["text"]["n_tokens"], _starts(report)[0]
@@ -183,12 +184,12 @@ def _order(report: Report) -> list[str]:
 
 
 def _places(
-    layer: Mapping[str, Any],
-    head: Mapping[str, Any],
-    label: Mapping[str, Any],
+    layer: Layer,
+    head: Head,
+    label: Label,
     starts: Mapping[str, int],
     texts: Mapping[str, tuple[list[str], set[int]]],
-) -> dict[str, Any]:
+) -> Data:
     """Links in places of the page, and how many keys a query may see."""
     queries, keys = starts[layer["queries"]], starts[layer["keys"]]
     best = words.strongest(head, label, texts[layer["queries"]][1])
@@ -201,7 +202,7 @@ def _places(
     }
 
 
-def _score(score: Mapping[str, Any], n: int, heads: list[dict[str, Any]]) -> dict[str, Any]:
+def _score(score: Score, n: int, heads: Sequence[Head]) -> Data:
     top, span = words.span(score, n)
     if score["range"] is not None and score["range"][1] is None:  # open above: bars end at the largest head
         found = _column(heads, score["key"])
@@ -213,7 +214,7 @@ def _score(score: Mapping[str, Any], n: int, heads: list[dict[str, Any]]) -> dic
     return {**known, "inner": inner(score["name"]), "top": top, "range": span, "group": group}
 
 
-def _label(label: Mapping[str, Any], names: Mapping[str, str], letters: Mapping[str, str]) -> dict[str, Any]:
+def _label(label: Label, names: Mapping[str, str], letters: Mapping[str, str]) -> Data:
     known = {**label, "meaning": sentence(label["meaning"]), "letter": letters[label["key"]]}
     return {**known, "rule": words.general_rule(label, names)}
 
@@ -223,9 +224,9 @@ def _short(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
-def _column(heads: list[dict[str, Any]], key: str) -> dict[str, Any]:
+def _column(heads: Sequence[Head], key: str) -> Data:
     """One score of all heads: lists in the order of the heads, a single number where all agree."""
-    column: dict[str, Any] = {}
+    column: Data = {}
     for part in ("value", "null", "share"):
         numbers = [_short(head["scores"].get(key, {}).get(part)) for head in heads]
         same = part != "value" and len(set(numbers)) <= 1
@@ -237,7 +238,7 @@ def _listed(column: Any) -> list[float | None]:
     return column if isinstance(column, list) else [column]
 
 
-def _map(pooled: Mapping[str, Any], n: int, factor: int, drawn: bool) -> dict[str, Any]:
+def _map(pooled: Mapping[str, Any], n: int, factor: int, drawn: bool) -> Data:
     """The map of a head, merged `factor` by `factor`: means over query cells, sums over key cells.
 
     Only the maps of the main text are `drawn`: the page has one axis of tokens.
@@ -263,7 +264,7 @@ def _rows(
     starts: tuple[int, int],
     rows: int | None,
     index: np.dtype[Any],
-) -> dict[str, Any]:
+) -> Data:
     """The strongest keys of each query: of all that the report holds, or of the `rows` ones with the
     strongest own links.
 
@@ -275,7 +276,7 @@ def _rows(
     weights = np.asarray(part["weight"], dtype=np.float64).reshape(keys.shape)
     every = part["queries"] is None and starts == (0, 0)
     queries = np.arange(many) if part["queries"] is None else np.asarray(part["queries"], dtype=np.int64)
-    data: dict[str, Any] = {"perRow": keys.shape[1]}
+    data: Data = {"perRow": keys.shape[1]}
     if rows is not None and rows < many:
         every = False
         itself = queries[:, None] if starts[0] == starts[1] else -1
@@ -292,12 +293,12 @@ def _rows(
     return data
 
 
-def _weights(values: npt.NDArray[np.float64]) -> str:
+def _weights(values: Floats) -> str:
     codes = np.rint(np.clip(values, 0.0, 1.0) * ONE)
     return _base64(np.where(np.isfinite(codes), codes, MISSING).astype("<u2"))
 
 
-def _base64(values: npt.NDArray[Any]) -> str:
+def _base64(values: Array) -> str:
     return base64.b64encode(values.tobytes()).decode("ascii")
 
 

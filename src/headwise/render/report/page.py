@@ -4,8 +4,6 @@ Hand-written HTML, CSS and JavaScript from this folder, and the report as JSON i
 run. The page is ASCII and asks for nothing; a policy inside forbids any request and any script but its own.
 """
 
-from typing import Any
-
 from headwise.plain.words import visible
 from headwise.render.pages.offline import asset, escaped, filled, policy, to_ascii, to_script_json
 from headwise.render.report import pack
@@ -31,7 +29,7 @@ def render_html(report: Report, budget: int = 5_000_000) -> str:
     return pack.fit(report, budget, lambda data: _page(report, data))
 
 
-def _page(report: Report, data: dict[str, Any]) -> str:
+def _page(report: Report, data: pack.Data) -> str:
     css, script = (
         asset("pages/base.css") + asset("report/report.css"),
         "\n".join(asset(f"report/{name}") for name in SCRIPTS),

@@ -16,6 +16,8 @@ Report: TypeAlias = Mapping[str, Any]
 Layer: TypeAlias = Mapping[str, Any]
 Head: TypeAlias = Mapping[str, Any]
 Label: TypeAlias = Mapping[str, Any]
+Score: TypeAlias = Mapping[str, Any]  # what a score is
+Cell: TypeAlias = Mapping[str, Any]  # what a head has of a score
 Entry: TypeAlias = Mapping[str, Any]  # one head in a ranking
 
 UNLABELLED = "unlabelled"
@@ -156,14 +158,14 @@ def no_rule(labels: Sequence[Label]) -> str:
     return f"No rule of the table below matched; on this text {series(names)} cannot be reached."
 
 
-def in_rows(cell: Mapping[str, Any], n_tokens: int) -> str:
+def in_rows(cell: Cell, n_tokens: int) -> str:
     """``in 2 of 16 rows`` for a score that is a mean over the rows with a possible match, else nothing."""
     if cell.get("share") is None or cell.get("rows") is None:
         return ""
     return f"in {cell['rows']:,} of {counted(n_tokens, 'row')}"
 
 
-def span(score: Mapping[str, Any], n_tokens: int) -> tuple[float, str]:
+def span(score: Score, n_tokens: int) -> tuple[float, str]:
     """The largest value that the score can take on `n_tokens` tokens, and its range in words."""
     if score.get("range") is not None:
         low, high = score["range"]

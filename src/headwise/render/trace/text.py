@@ -1,7 +1,6 @@
 """The terminal view of a trace."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -11,7 +10,7 @@ from rich.text import Text
 from headwise.plain.words import visible
 from headwise.render.terminal import as_string, filled
 from headwise.render.trace import words
-from headwise.render.trace.words import Trace
+from headwise.render.trace.words import Fact, Step, StepArray, Trace
 
 _MOST_ROWS, _MOST_COLUMNS, _MOST_HEADS = 10, 12, 4
 _INDENT = 3
@@ -56,7 +55,7 @@ class _View:
         for note in (words.compared(trace), *trace["notes"]):
             yield Text(visible(note), style="dim")
 
-    def _step(self, step: Mapping[str, Any], width: int) -> list[RenderableType]:
+    def _step(self, step: Step, width: int) -> list[RenderableType]:
         parts: list[RenderableType] = [Text(step["why"]), Text(step["formula"], style="cyan")]
         parts += [Text(visible(line), style="dim") for line in step["worked"]]
         for array in step["arrays"]:
@@ -69,12 +68,12 @@ class _View:
             parts.append(line)
         return parts
 
-    def _fact(self, fact: Mapping[str, Any]) -> Text:
+    def _fact(self, fact: Fact) -> Text:
         line = Text(f"{visible(fact['name'])}: ")
         line.append(words.fact(fact), style="bold")
         return line
 
-    def _array(self, array: Mapping[str, Any], width: int) -> list[RenderableType]:
+    def _array(self, array: StepArray, width: int) -> list[RenderableType]:
         caption = Text(array["name"], style="bold")
         caption.append(f"  {array['meaning']}, {words.shape(array)}", style="not bold")
         left_out = words.left_out(array, _MOST_HEADS)
@@ -82,7 +81,7 @@ class _View:
             caption.append(f" ({left_out})", style="not bold dim")
         return [caption, *_flow([_grid(table) for table in self._fitting(array, width)], width)]
 
-    def _fitting(self, array: Mapping[str, Any], width: int) -> list[words.Table]:
+    def _fitting(self, array: StepArray, width: int) -> list[words.Table]:
         """As many columns as the terminal has room for."""
         most = _MOST_COLUMNS
         while True:
