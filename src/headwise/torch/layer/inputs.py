@@ -73,6 +73,29 @@ def refuse_script() -> NoReturn:
     raise CapabilityError("layer", expected, "torch.jit.script", hint)
 
 
+def check_roles(key: Any, value: Any, positions: Any, key_positions: Any, rotary: bool) -> None:
+    """Arguments that do not go together.
+
+    Args:
+        rotary: the layer turns queries and keys.
+
+    Raises:
+        HeadwiseError: with the name of the one that has to go.
+    """
+    if value is not None and not isinstance(key, Tensor):
+        received = "a value without a key" if key is None else "a value beside a KeysValues"
+        raise HeadwiseError("value", "None without a key tensor", received, "layer(x, memory, values)")
+    for name, given in (("positions", positions), ("key_positions", key_positions)):
+        if given is None:
+            continue
+        if not rotary:
+            hint = "rope=True turns queries and keys by their positions; ALiBi and T5 go by query_offset"
+            raise HeadwiseError(name, "None: this layer has no rotary positions", shown(given), hint)
+        if isinstance(key, KeysValues) and name == "key_positions":
+            hint = "give them to keys_and_values"
+            raise HeadwiseError(name, "None beside a KeysValues, whose keys are turned", "positions", hint)
+
+
 def check_kept(kept: KeysValues, lead: Shape, heads: int, widths: tuple[int, int]) -> None:
     """Projected keys and values that come in the place of key.
 
@@ -88,11 +111,12 @@ def check_kept(kept: KeysValues, lead: Shape, heads: int, widths: tuple[int, int
             raise ShapeError("key", expected, f"shape {shape}", hint)
 
 
-def check_cache(cache: Any, layer: Any, own: bool, is_causal: bool | None, placed: bool) -> None:
-    """What a cache asks of the layer and of the call.
+def check_cache(cache: Any, own: bool, is_causal: bool, placed: bool) -> None:
+    """What a cache asks of a call.
 
     Args:
         own: self-attention.
+        is_causal: the layer is, or the call says itself whether it is.
         placed: the call says itself where its queries stand.
 
     Raises:
@@ -109,12 +133,10 @@ def check_cache(cache: Any, layer: Any, own: bool, is_causal: bool | None, place
         expected = "None beside a cache, which knows where the queries stand"
         hint = "leave query_offset and causal_alignment out"
         raise HeadwiseError("query_offset", expected, "an offset or alignment", hint)
-    if is_causal is None and not layer.is_causal:
+    if not is_causal:
         expected = "True beside a cache: a piece must not depend on tokens that come later"
         hint = "is_causal=True; is_causal=False in the call lets the tokens of this piece see each other"
         raise CapabilityError("is_causal", expected, "a layer that is not causal", hint)
-    cache.check_window(layer.window_size)
-    cache.check_user(layer)
 
 
 def merge_masks(
