@@ -29,8 +29,8 @@ LEVELS = {1: "recognise", 2: "apply", 3: "analyse", 4: "put together", 5: "judge
 def render_book(book: Book) -> str:
     """One self-contained page, the same bytes for the same book.
 
-    `book` is the dict of `make_book` in `headwise.learn.book.contents`. Raises `HeadwiseError` for a dict that
-    is no book.
+    `book` is the dict of `make_book` in `headwise.learn.book.contents`. Raises `HeadwiseError` for a dict
+    that is no book.
     """
     if not isinstance(book, Mapping) or book.get("schema") != "headwise.book":
         raise HeadwiseError("book", "the dict of make_book()", type(book).__name__)
