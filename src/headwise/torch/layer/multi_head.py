@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from headwise.compute.request import AuxRequest
 from headwise.errors import CapabilityError, HeadwiseError, ShapeError
 from headwise.plain.values import shown
-from headwise.torch.arguments import check_key_mask
+from headwise.torch.arguments import check_key_mask, refuse_script
 from headwise.torch.caches.cache import Cache, Offset, Place
 from headwise.torch.functional import attention
 from headwise.torch.layer.heads import Heads, KeysValues
@@ -20,11 +20,10 @@ from headwise.torch.layer.inputs import (
     check_roles,
     merge_masks,
     offset_of,
-    refuse_script,
     seen_columns,
 )
 from headwise.torch.layer.pruning import keep_columns, keep_rows, like, remaining
-from headwise.torch.layer.sizes import (
+from headwise.torch.layer.settings import (
     check_options,
     resolve_alibi,
     resolve_norms,

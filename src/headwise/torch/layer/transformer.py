@@ -13,7 +13,7 @@ from headwise.torch.arguments import check_key_mask, positive
 from headwise.torch.caches.cache import Cache
 from headwise.torch.layer.heads import KeysValues
 from headwise.torch.layer.multi_head import MultiHeadAttention
-from headwise.torch.layer.sizes import check_probability
+from headwise.torch.layer.settings import check_probability
 
 Activation = str | Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
