@@ -139,7 +139,7 @@ def test_adding_a_number_to_every_score_of_a_row_changes_only_the_lse(case, shif
 def test_outputs_stay_within_the_values_and_masses_within_one(case):
     n_k = case.key.shape[-2]
     request = Request(
-        max_weight=True, entropy=True, sink_mass=2, segments=np.arange(n_k) % 3, received=True, lse=True
+        max_weight=True, entropy=True, sink_mass=2, classes=np.arange(n_k) % 3, received=True, lse=True
     )
     output, aux = attention(case.query, case.key, case.value, **case.options, return_aux=request)
     group = case.query.shape[-3] // case.key.shape[-3]
@@ -148,7 +148,7 @@ def test_outputs_stay_within_the_values_and_masses_within_one(case):
     slack = 1e-5 * (1 + np.abs(value).max())
     low, high = value.min(-2, keepdims=True) - slack, value.max(-2, keepdims=True) + slack
     assert ((output >= low) & (output <= high) | ~seen[..., None]).all()
-    assert (np.abs(np.where(seen, aux.segments.sum(-1), 1) - 1) < 1e-5).all()
+    assert (np.abs(np.where(seen, aux.classes.sum(-1), 1) - 1) < 1e-5).all()
     assert ((aux.max_weight > 0) & (aux.max_weight <= 1) | ~seen).all()
     assert ((aux.entropy >= 0) & (aux.entropy <= np.log(n_k) + 1e-5) | ~seen).all()
     np.testing.assert_allclose(aux.received.sum(-1), seen.sum(-1), rtol=1e-4)

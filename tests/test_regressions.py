@@ -368,9 +368,9 @@ def test_returned_weights_are_those_before_dropout():
     """Rows of the returned weights summed to 1.25. [pytorch#42929, #33360, #90842]"""
     query, key, value = normal(28, (2, 5, 4), (2, 7, 4), (2, 7, 3))
     options = {"dropout_p": 0.4, "rng": 3}
-    request = AuxRequest(segments=np.zeros(7, int), received=True)
+    request = AuxRequest(classes=np.zeros(7, int), received=True)
     _, aux = attention(query, key, value, return_aux=request, **options)
-    np.testing.assert_allclose(aux.segments, 1, rtol=1e-6)
+    np.testing.assert_allclose(aux.classes, 1, rtol=1e-6)
     np.testing.assert_allclose(aux.received.sum(-1), 5, rtol=1e-6)
     np.testing.assert_allclose(AttentionWeights(query, key, **options)[:].sum(-1), 1, rtol=1e-6)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from headwise.cli import main as cli
+from headwise.cli.main import app
 from headwise.costs import cost
 from headwise.costs.data import Cost
 from headwise.costs.sweep import Sweep, head_sweep
@@ -24,7 +24,7 @@ LLAMA = {
 def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    return lambda *arguments: CliRunner().invoke(cli.app, ["cost", *arguments])
+    return lambda *arguments: CliRunner().invoke(app, ["cost", *arguments])
 
 
 def shown(result):

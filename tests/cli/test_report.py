@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from headwise.cli import main as cli
+from headwise.cli.main import app
 from headwise.inspect import HeadReport, inspect_qk
 from headwise.render.report.text import to_text
 
@@ -16,7 +16,7 @@ from headwise.render.report.text import to_text
 def run(tmp_path, monkeypatch):
     """Call the command line in an empty folder: arguments in, result out."""
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments, **options: CliRunner().invoke(cli.app, list(arguments), **options)
+    return lambda *arguments, **options: CliRunner().invoke(app, list(arguments), **options)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from headwise.cli import main as cli
+from headwise.cli.main import app
 from headwise.render.trace.text import to_text
 from headwise.trace import explain
 from headwise.trace.data import Trace
@@ -17,7 +17,7 @@ from headwise.trace.examples import EXAMPLES, example
 def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    return lambda *arguments, text=None: CliRunner().invoke(cli.app, ["explain", *arguments], input=text)
+    return lambda *arguments, text=None: CliRunner().invoke(app, ["explain", *arguments], input=text)
 
 
 def shown(result):
@@ -169,7 +169,7 @@ def test_help(run):
 def test_numbers_near_the_end_of_float64_are_shown(tmp_path, text):
     file = tmp_path / "huge.json"
     file.write_text(text)
-    result = CliRunner().invoke(cli.app, ["explain", str(file)])
+    result = CliRunner().invoke(app, ["explain", str(file)])
     assert result.exit_code == 0
     assert "Attention weights" in result.stdout
 
@@ -177,6 +177,6 @@ def test_numbers_near_the_end_of_float64_are_shown(tmp_path, text):
 def test_json_nested_too_deeply_is_one_line(tmp_path):
     file = tmp_path / "deep.json"
     file.write_text("[" * 100_000)
-    result = CliRunner().invoke(cli.app, ["explain", str(file)])
+    result = CliRunner().invoke(app, ["explain", str(file)])
     assert result.exit_code == 2
     assert "nested too deeply" in result.stderr

@@ -115,7 +115,7 @@ def test_any_number_of_leading_axes(lead):
 def test_two_dimensions_are_one_head():
     query, key, value = normal(4, (5, 4), (7, 4), (7, 3))
     request = AuxRequest(
-        lse=True, top_k=2, received=True, pooled=3, segments=[0, 1, 0, 1, 0, 1, 1], offsets=(0,)
+        lse=True, top_k=2, received=True, pooled=3, classes=[0, 1, 0, 1, 0, 1, 1], relative=(0,)
     )
     output, aux = attention(query, key, value, return_aux=request, query_offset=1)
     wide, wide_aux = attention(query[None], key[None], value[None], return_aux=request, query_offset=1)
@@ -190,8 +190,8 @@ def test_zero_mask_changes_nothing():
 
 
 EMPTY_ROW = AuxRequest(
-    lse=True, max_weight=True, argmax=True, entropy=True, distance=True, top_k=2, sink_mass=1, offsets=(0,),
-    matches=[1, 2, 1], segments=[0, 1, 0], received=True, pooled=1,
+    lse=True, max_weight=True, argmax=True, entropy=True, distance=True, top_k=2, sink_mass=1, relative=(0,),
+    matches=[1, 2, 1], classes=[0, 1, 0], received=True, pooled=1,
 )  # fmt: skip
 
 
@@ -219,10 +219,10 @@ def test_a_row_that_sees_no_key(hidden):
         "entropy",
         "distance",
         "sink_mass",
-        "offsets",
+        "relative",
         "duplicate",
         "induction",
-        "segments",
+        "classes",
     ):
         answer = getattr(aux, name)[0]
         assert np.isnan(answer[:2]).all(), name
@@ -288,7 +288,7 @@ def test_no_keys():
     "shapes", [((2, 0, 4), (2, 3, 4), (2, 3, 5)), ((0, 2, 3, 4), (0, 2, 3, 4), (0, 2, 3, 5))]
 )
 def test_no_queries(shapes):
-    request = AuxRequest(lse=True, received=True, pooled=2, matches=[0, 1, 2], segments=[0, 0, 1])
+    request = AuxRequest(lse=True, received=True, pooled=2, matches=[0, 1, 2], classes=[0, 0, 1])
     output, aux = attention(*normal(16, *shapes), return_aux=request, query_offset=0)
     assert output.shape == (*shapes[0][:-1], 5)
     np.testing.assert_array_equal(aux.received, 0)

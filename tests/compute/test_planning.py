@@ -59,7 +59,7 @@ def test_senseless_thread_numbers_are_refused(environment, number):
 
 def test_passes():
     assert plan(X, X, X).passes == ("forward",)
-    one_pass = AuxRequest(lse=True, entropy=True, top_k=3, pooled=8, segments=[0] * 50)
+    one_pass = AuxRequest(lse=True, entropy=True, top_k=3, pooled=8, classes=[0] * 50)
     assert plan(X, X, X, return_aux=one_pass).passes == ("forward",)
     received = AuxRequest(received=True)
     assert plan(X, X, X, return_aux=received).passes == ("forward",)
@@ -89,9 +89,9 @@ def test_printed_plan_names_the_mask(mask, words):
 
 
 def test_printed_plan_names_what_is_asked_for():
-    request = AuxRequest(entropy=True, top_k=4, offsets=(-1, 0), segments=[0] * 50)
+    request = AuxRequest(entropy=True, top_k=4, relative=(-1, 0), classes=[0] * 50)
     text = str(plan(X, X, X, return_aux=request))
-    assert "returns  entropy, top_k 4, offsets 2, segments, beside the output" in text.splitlines()
+    assert "returns  entropy, top_k 4, relative 2, classes, beside the output" in text.splitlines()
     assert "returns" not in str(plan(X, X, X))
 
 
@@ -113,7 +113,7 @@ def test_printed_plan_names_every_option():
 def test_scratch_grows_with_threads_and_statistics_but_not_with_the_matrix():
     one = plan(X, X, X, num_threads=1).scratch_bytes
     assert plan(X, X, X, num_threads=3).scratch_bytes == 3 * one > 0
-    for request in (AuxRequest(top_k=8), AuxRequest(distance=True), AuxRequest(segments=[5] * 50)):
+    for request in (AuxRequest(top_k=8), AuxRequest(distance=True), AuxRequest(classes=[5] * 50)):
         assert plan(X, X, X, num_threads=1, return_aux=request).scratch_bytes > one
     long = np.broadcast_to(X[:1, :, :1], (1, 6, 16384, 8))
     assert plan(long, long, long, num_threads=1).scratch_bytes == one

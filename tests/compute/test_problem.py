@@ -183,7 +183,7 @@ def test_offset(options, offset):
         {"window_size": (None, 0)},
         {"alibi_slopes": [0.5] * 6},
         {"return_aux": AuxRequest(distance=True)},
-        {"return_aux": AuxRequest(offsets=(0,))},
+        {"return_aux": AuxRequest(relative=(0,))},
         {"return_aux": AuxRequest(matches=range(7))},
         {"return_aux": AuxRequest(matches=(range(7), range(5)))},
     ],
@@ -198,7 +198,7 @@ def test_positions_have_to_be_said_when_sizes_differ(options):
 
 
 def test_statistics_without_positions_need_none():
-    request = AuxRequest(lse=True, top_k=3, segments=[0, 1, 0, 1, 0, 1, -1], received=True, pooled=2)
+    request = AuxRequest(lse=True, top_k=3, classes=[0, 1, 0, 1, 0, 1, -1], received=True, pooled=2)
     assert build(return_aux=request).offset == 0
 
 
@@ -425,34 +425,34 @@ def test_request_counts_are_whole_numbers(name, value):
 
 @pytest.mark.parametrize("value", [3, (0.5,), (True,), "12", None, (2**31,)])
 def test_request_offsets_are_whole_numbers(value):
-    with pytest.raises(HeadwiseError, match="^offsets: expected"):
-        AuxRequest(offsets=value)
+    with pytest.raises(HeadwiseError, match="^relative: expected"):
+        AuxRequest(relative=value)
 
 
 def test_request_is_normalised():
-    request = AuxRequest(offsets=[np.int64(-1), 2], top_k=np.int32(3), matches=[1, 2], segments=(0, 2, -1))
-    assert request.offsets == (-1, 2)
+    request = AuxRequest(relative=[np.int64(-1), 2], top_k=np.int32(3), matches=[1, 2], classes=(0, 2, -1))
+    assert request.relative == (-1, 2)
     assert type(request.top_k) is int
-    assert request.matches.dtype == request.segments.dtype == np.int64
-    assert request.classes == 3
-    assert AuxRequest(segments=[-1, -1]).classes == 0
+    assert request.matches.dtype == request.classes.dtype == np.int64
+    assert request.class_count == 3
+    assert AuxRequest(classes=[-1, -1]).class_count == 0
     with pytest.raises(AttributeError):
         request.top_k = 4
 
 
 def test_classes_start_at_zero():
-    with pytest.raises(HeadwiseError, match="segments: expected classes >= 0"):
-        AuxRequest(segments=[0, -2])
+    with pytest.raises(HeadwiseError, match="classes: expected classes >= 0"):
+        AuxRequest(classes=[0, -2])
 
 
 @pytest.mark.parametrize("ids", [np.zeros((2, 7), int), np.zeros((1, 7), int), np.zeros(7, int)])
 def test_ids_reach_every_batch_entry(ids):
-    problem = build(return_aux=AuxRequest(matches=ids, segments=ids), query_offset=0)
-    assert problem.key_tokens.shape == problem.segments.shape == (2, 7)
+    problem = build(return_aux=AuxRequest(matches=ids, classes=ids), query_offset=0)
+    assert problem.key_tokens.shape == problem.classes.shape == (2, 7)
     assert problem.query_tokens.shape == (2, 5)
 
 
-@pytest.mark.parametrize("name", ["matches", "segments"])
+@pytest.mark.parametrize("name", ["matches", "classes"])
 @pytest.mark.parametrize("shape", [(5,), (1,), (), (3, 7), (2, 1, 7), (2, 6, 7), (7, 2)])
 def test_ids_that_do_not_fit(name, shape):
     with pytest.raises(ShapeError, match=f"{name}: expected one number per key"):
@@ -493,9 +493,9 @@ def test_queries_take_the_tokens_at_the_positions_of_their_batch_entry():
 
 
 def test_classes_may_not_outgrow_the_keys():
-    assert build(return_aux=AuxRequest(segments=[1023] * 7)).request.classes == 1024
+    assert build(return_aux=AuxRequest(classes=[1023] * 7)).request.class_count == 1024
     with pytest.raises(HeadwiseError, match="without gaps"):
-        build(return_aux=AuxRequest(segments=[1024] * 7))
+        build(return_aux=AuxRequest(classes=[1024] * 7))
 
 
 def test_every_unserved_option_has_advice():

@@ -105,9 +105,9 @@ def requests(draw, n_q, n_k):
         **flags,
         top_k=draw(st.sampled_from([0, 1, 3, 50]), label="top_k"),
         sink_mass=draw(st.sampled_from([0, 1, 4, 90]), label="sink_mass"),
-        offsets=draw(st.sampled_from([(), (0,), (-1, 0, 1), (-70, 3, 64, 3)]), label="offsets"),
+        relative=draw(st.sampled_from([(), (0,), (-1, 0, 1), (-70, 3, 64, 3)]), label="relative"),
         matches={None: None, "keys": ids, "both": (ids, rng.integers(0, few, n_q))}[matches],
-        segments=draw(st.sampled_from([None, rng.integers(-1, 3, n_k)]), label="segments"),
+        classes=draw(st.sampled_from([None, rng.integers(-1, 3, n_k)]), label="classes"),
         pooled=draw(st.sampled_from([0, 1, 3, 16, 64, 100]), label="pooled"),
     )
 
@@ -123,14 +123,14 @@ EVERY_REQUEST = {
     "distance": AuxRequest(distance=True),
     "top_k": AuxRequest(top_k=5),
     "sink_mass": AuxRequest(sink_mass=4),
-    "offsets": AuxRequest(offsets=(-1, 0)),
+    "relative": AuxRequest(relative=(-1, 0)),
     "matches": AuxRequest(matches=np.arange(150) % 7),
-    "segments": AuxRequest(segments=np.arange(150) % 4 - 1),
+    "classes": AuxRequest(classes=np.arange(150) % 4 - 1),
     "received": AuxRequest(received=True),
     "pooled": AuxRequest(pooled=10),
     "all": AuxRequest(
-        **POSITIONLESS, distance=True, top_k=5, offsets=(-1, 0), matches=np.arange(150) % 7,
-        segments=np.arange(150) % 4 - 1, pooled=10,
+        **POSITIONLESS, distance=True, top_k=5, relative=(-1, 0), matches=np.arange(150) % 7,
+        classes=np.arange(150) % 4 - 1, pooled=10,
     ),
 }  # fmt: skip
 

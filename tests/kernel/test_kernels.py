@@ -63,7 +63,7 @@ def test_every_edge(isa, n, is_causal, dtype):
         rng.normal(size=(heads, n, d)).astype(dtype) for heads, d in ((2, 5), (1, 5), (1, 3))
     )
     ids = rng.integers(0, 9, n)
-    request = AuxRequest(**POSITIONLESS, distance=True, offsets=(-1, 0, 1), matches=ids, top_k=4, pooled=5)
+    request = AuxRequest(**POSITIONLESS, distance=True, relative=(-1, 0, 1), matches=ids, top_k=4, pooled=5)
     check(isa, query, key, value, request=request, is_causal=is_causal, query_offset=0)
 
 
@@ -76,7 +76,7 @@ def test_long_and_flat(isa, n_q, n_k):
         arrays = (query.astype(dtype), key.astype(dtype), value.astype(dtype))
         check(isa, *arrays, request=AuxRequest(**POSITIONLESS, top_k=3, pooled=64))
         for offset in (0, n_k - n_q, -n_q, n_k + 5):
-            request = AuxRequest(**POSITIONLESS, distance=True, offsets=(-2, 0))
+            request = AuxRequest(**POSITIONLESS, distance=True, relative=(-2, 0))
             check(isa, *arrays, request=request, is_causal=True, query_offset=offset)
 
 
@@ -213,7 +213,7 @@ def test_poison_in_hidden_keys_and_values(isa, poison, kind, dtype):
         spoiled_key, spoiled_value = key.copy(), value.copy()
         spoiled_key[~by_kv_head], spoiled_value[~by_kv_head] = poison, poison
         assert offset >= 0 or not by_kv_head.all()
-        request = AuxRequest(**POSITIONLESS, distance=True, top_k=3, pooled=16, segments=np.arange(n_k) % 3)
+        request = AuxRequest(**POSITIONLESS, distance=True, top_k=3, pooled=16, classes=np.arange(n_k) % 3)
         check(isa, query, spoiled_key, spoiled_value, mask, request, is_causal=True, query_offset=offset)
 
 
@@ -240,9 +240,9 @@ def test_empty_axes(isa, n_q, n_k, batch):
         **POSITIONLESS,
         distance=True,
         top_k=2,
-        offsets=(0, 1),
+        relative=(0, 1),
         matches=(np.zeros(n_k, int), np.zeros(n_q, int)),
-        segments=np.zeros(n_k, int),
+        classes=np.zeros(n_k, int),
         pooled=2,
     )
     for is_causal in (False, True):
@@ -394,7 +394,7 @@ query, key, value = (rng.normal(size=(1, n, 8)).astype(np.float32) for _ in rang
 mask = np.ones(n, bool)
 mask[-100:] = False
 request = AuxRequest(lse=True, max_weight=True, argmax=True, entropy=True, distance=True, top_k=4,
-    sink_mass=2, offsets=(-1, 0), matches=rng.integers(0, 500, n), segments=np.arange(n) % 3, received=True,
+    sink_mass=2, relative=(-1, 0), matches=rng.integers(0, 500, n), classes=np.arange(n) % 3, received=True,
     pooled=128)
 attention(query[:, :64], key[:, :64], value[:, :64])
 def peak():

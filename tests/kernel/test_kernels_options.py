@@ -118,7 +118,7 @@ def test_poison_under_every_option(isa, poison, dtype):
         by_kv_head = visible.reshape(batch, kv_heads, -1, n_k).any(-2)
         spoiled_key, spoiled_value = key.copy(), value.copy()
         spoiled_key[~by_kv_head], spoiled_value[~by_kv_head] = poison, poison
-        request = AuxRequest(**POSITIONLESS, distance=True, top_k=3, pooled=16, segments=np.arange(n_k) % 3)
+        request = AuxRequest(**POSITIONLESS, distance=True, top_k=3, pooled=16, classes=np.arange(n_k) % 3)
         check(isa, query, spoiled_key, spoiled_value, None, request, **options)
 
 

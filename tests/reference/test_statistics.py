@@ -24,9 +24,9 @@ EVERYTHING = AuxRequest(
     distance=True,
     top_k=3,
     sink_mass=2,
-    offsets=(-1, 0, 2),
+    relative=(-1, 0, 2),
     matches=KEY_TOKENS,
-    segments=CLASSES,
+    classes=CLASSES,
     received=True,
     pooled=3,
 )
@@ -85,10 +85,10 @@ def test_row_definitions_spelled_out(is_causal, offset):
             "entropy": -sum(w[j] * np.log(w[j]) for j in seen),
             "distance": sum(w[j] * abs(at - j) for j in seen),
             "sink_mass": w[0] + w[1],
-            "offsets": [w[at + o] if 0 <= at + o < N_K else 0.0 for o in (-1, 0, 2)],
+            "relative": [w[at + o] if 0 <= at + o < N_K else 0.0 for o in (-1, 0, 2)],
             "duplicate": sum(w[j] for j in same),
             "induction": sum(w[j] for j in after),
-            "segments": [sum(w[j] for j in seen if CLASSES[j] == c) for c in range(3)],
+            "classes": [sum(w[j] for j in seen if CLASSES[j] == c) for c in range(3)],
         }
         for name, value in expected.items():
             missing = np.full(np.shape(value), np.nan)
@@ -146,7 +146,7 @@ def test_one_offset_per_batch_entry():
     weights = rng.dirichlet(np.ones(N_K), size=(3, 2, N_Q))
     visible, lse = np.ones(weights.shape, bool), np.zeros(weights.shape[:-1])
     offsets = np.array([0, 4, -2])
-    request = AuxRequest(distance=True, offsets=(0, 1), matches=(KEY_TOKENS, KEY_TOKENS[:N_Q]))
+    request = AuxRequest(distance=True, relative=(0, 1), matches=(KEY_TOKENS, KEY_TOKENS[:N_Q]))
     tokens = {"key_tokens": np.tile(KEY_TOKENS, (3, 1)), "query_tokens": np.tile(KEY_TOKENS[:N_Q], (3, 1))}
     together = dense_statistics(weights, visible, request, lse=lse, query_offset=offsets, **tokens)
     for b, offset in enumerate(offsets):
@@ -207,7 +207,7 @@ def test_buffers_have_the_documented_shapes():
         **dict.fromkeys(("sum_squares", "sink_logit_mass"), rows),
         "distance_histogram": (2, 4, 4),
         **dict.fromkeys(("duplicate", "duplicate_count", "induction", "induction_count"), rows),
-        **dict.fromkeys(("top_k_index", "top_k_weight", "offsets", "segments"), (*rows, 3)),
+        **dict.fromkeys(("top_k_index", "top_k_weight", "relative", "classes"), (*rows, 3)),
         **dict.fromkeys(("received", "received_count"), (2, 4, N_K)),
         "pooled": (2, 4, 2, 3),
     }
@@ -215,8 +215,8 @@ def test_buffers_have_the_documented_shapes():
     whole = {name for name, answer in answers.items() if answer.dtype == np.int64}
     assert whole == {"argmax", "top_k_index", "duplicate_count", "induction_count", "received_count"}
     assert {answer.dtype for name, answer in answers.items() if name not in whole} == {np.dtype(np.float32)}
-    assert arguments["offset_mass"] is answers["offsets"]
-    assert arguments["segment_mass"] is answers["segments"]
+    assert arguments["offset_mass"] is answers["relative"]
+    assert arguments["segment_mass"] is answers["classes"]
 
 
 def test_nothing_asked_means_no_buffers():

@@ -263,7 +263,7 @@ def test_statistics_change_no_bit_of_the_output():
     layer, x = MultiHeadAttention(32, 4, is_causal=True), torch.randn(2, 40, 32)
     everything = AuxRequest(
         lse=True, max_weight=True, argmax=True, entropy=True, sum_squares=True, distance=True, top_k=3,
-        sink_mass=2, offsets=(-1, 0), received=True, pooled=8,
+        sink_mass=2, relative=(-1, 0), received=True, pooled=8,
     )  # fmt: skip
     output, aux = layer(x, return_aux=everything)
     assert torch.equal(output, layer(x))

@@ -14,8 +14,8 @@ from headwise.torch.operator.packing import as_asked
 IMPLEMENTATIONS = ("torch", "kernel")
 EVERYTHING = AuxRequest(
     lse=True, max_weight=True, argmax=True, entropy=True, sum_squares=True, sink_logit_mass=True,
-    distance=True, received=True, top_k=2, sink_mass=3, pooled=3, offsets=(-1, 0),
-    matches=np.arange(7) % 3, segments=np.arange(7) % 3 - 1,
+    distance=True, received=True, top_k=2, sink_mass=3, pooled=3, relative=(-1, 0),
+    matches=np.arange(7) % 3, classes=np.arange(7) % 3 - 1,
 )  # fmt: skip
 PLAIN = {
     "scale": None, "is_causal": False, "enable_gqa": None, "alignment": None, "offset": 2,
@@ -124,7 +124,7 @@ def plain(query, key, value):
         aux.received,
         aux.pooled,
         aux.induction,
-        aux.segments,
+        aux.classes,
         aux.top_k_index,
     )
 

@@ -33,11 +33,11 @@ class Aux:
             0, 1, 2-3, 4-7, ...: bucket i > 0 holds [2^(i-1), 2^i). There are 1 + ceil(log2(max(n_q, n_k)))
             of them; the last one is open. NaN for a head without such rows.
         top_k_index, top_k_weight: ``(..., H, n_q, k)``, heaviest first; -1 and 0 where a row sees fewer keys.
-        offsets: ``(..., H, n_q, len(offsets))``; 0 where that key does not exist or is not seen.
+        relative: ``(..., H, n_q, len(relative))``; 0 where that key does not exist or is not seen.
         duplicate, induction: ``(..., H, n_q)``, mass on keys that hold the query's own token at another
             place, and on keys that follow such a place (causal: earlier places only).
         duplicate_count, induction_count: ``(..., H, n_q)``, how many such keys the row sees.
-        segments: ``(..., H, n_q, classes)``, mass on each class of keys.
+        classes: ``(..., H, n_q, class_count)``, mass on each class of keys.
         received: ``(..., H, n_k)``, sum of each key's weights over all rows.
         received_count: ``(..., H, n_k)``, how many rows see the key.
         pooled: ``(..., H, ceil(n_q / b), ceil(n_k / b))``, mean over the rows of a block that see a key of
@@ -55,12 +55,12 @@ class Aux:
     top_k_weight: Any = None
     sink_mass: Any = None
     sink_logit_mass: Any = None
-    offsets: Any = None
+    relative: Any = None
     duplicate: Any = None
     duplicate_count: Any = None
     induction: Any = None
     induction_count: Any = None
-    segments: Any = None
+    classes: Any = None
     received: Any = None
     received_count: Any = None
     pooled: Any = None
@@ -102,17 +102,17 @@ def allocate(problem: Problem) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]
     if request.sink_mass:
         answers["sink_mass"] = np.empty(row, dtype)
         inputs["sink_keys"] = request.sink_mass
-    if request.offsets:
-        answers["offsets"] = np.empty((*row, len(request.offsets)), dtype)
-        inputs["offsets"] = np.array(request.offsets, np.int64)
+    if request.relative:
+        answers["relative"] = np.empty((*row, len(request.relative)), dtype)
+        inputs["offsets"] = np.array(request.relative, np.int64)
     if problem.key_tokens is not None:
         for name in ("duplicate", "induction"):
             answers[name] = np.empty(row, dtype)
             answers[f"{name}_count"] = np.empty(row, np.int64)
         inputs["key_tokens"], inputs["query_tokens"] = problem.key_tokens, problem.query_tokens
-    if problem.segments is not None:
-        answers["segments"] = np.empty((*row, request.classes), dtype)
-        inputs["segments"] = problem.segments
+    if problem.classes is not None:
+        answers["classes"] = np.empty((*row, request.class_count), dtype)
+        inputs["segments"] = problem.classes
     if request.received:
         answers["received"] = np.empty((*head, problem.n_k), dtype)
         answers["received_count"] = np.empty((*head, problem.n_k), np.int64)
@@ -125,4 +125,4 @@ def allocate(problem: Problem) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]
 
 
 # The kernel takes offsets and classes as inputs, so their masses have names of their own there.
-KERNEL_NAMES = {"offsets": "offset_mass", "segments": "segment_mass"}
+KERNEL_NAMES = {"relative": "offset_mass", "classes": "segment_mass"}

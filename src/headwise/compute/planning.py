@@ -65,9 +65,8 @@ class Plan(NamedTuple):
         p, request = self.problem, self.problem.request
         queries, keys = self.tile
         rows = queries if request.received and not self.second_pass else 4 * queries
-        sums = (
-            len(request.offsets) + request.classes + (request.sink_mass > 0) + 2 * (p.key_tokens is not None)
-        )
+        sums = len(request.relative) + request.class_count + (request.sink_mass > 0)
+        sums += 2 * (p.key_tokens is not None)
         if request.distance:
             sums += 1 + distance_buckets(p.n_q, p.n_k)
         blocks = -(-p.n_k // request.pooled) if request.pooled else 0

@@ -38,17 +38,17 @@ class AuxRequest:
             these distances per head.
         top_k: number of largest weights to keep per row, with their keys.
         sink_mass: number k of first keys whose mass is summed.
-        offsets: whole numbers o; for each, the weight on the key at (position of the query + o).
+        relative: whole numbers o; for each, the weight on the key at (position of the query + o).
         matches: token ids of the keys, ``(..., n_k)``; query tokens are then those at the queries'
             positions. Or a tuple ``(key_ids, query_ids)``. Asks for duplicate-token and induction mass.
-        segments: class of each key, ``(..., n_k)``, counted from 0; -1 = no class. Asks for the mass on each
+        classes: class of each key, ``(..., n_k)``, counted from 0; -1 = no class. Asks for the mass on each
             class.
         received: mass that each key receives from all rows.
         pooled: side b of the blocks of a block-averaged weight map.
 
     Raises:
         HeadwiseError: a value of the wrong kind or sign.
-        DtypeError: ``matches`` or ``segments`` does not hold integers.
+        DtypeError: ``matches`` or ``classes`` does not hold integers.
     """
 
     lse: bool = False
@@ -60,9 +60,9 @@ class AuxRequest:
     distance: bool = False
     top_k: int = 0
     sink_mass: int = 0
-    offsets: tuple[int, ...] = ()
+    relative: tuple[int, ...] = ()
     matches: Any = None
-    segments: Any = None
+    classes: Any = None
     received: bool = False
     pooled: int = 0
 
@@ -74,21 +74,21 @@ class AuxRequest:
                 )
         for name in COUNTS:
             object.__setattr__(self, name, _count(name, getattr(self, name)))
-        object.__setattr__(self, "offsets", _offsets(self.offsets))
+        object.__setattr__(self, "relative", _relative(self.relative))
         if self.matches is not None:
             object.__setattr__(self, "matches", _matches(self.matches))
-        if self.segments is not None:
-            object.__setattr__(self, "segments", _segments(self.segments))
+        if self.classes is not None:
+            object.__setattr__(self, "classes", _classes(self.classes))
 
     @property
-    def classes(self) -> int:
-        """Number of classes in ``segments``: the largest one + 1."""
-        return int(self.segments.max()) + 1 if self.segments is not None and self.segments.size else 0
+    def class_count(self) -> int:
+        """Number of classes: the largest one + 1."""
+        return int(self.classes.max()) + 1 if self.classes is not None and self.classes.size else 0
 
     def words(self) -> str:
         """What is asked for, in one line: "entropy, top_k 4"."""
-        numbers = {name: getattr(self, name) for name in COUNTS} | {"offsets": len(self.offsets)}
-        arrays = {name: getattr(self, name) is not None for name in ("matches", "segments")}
+        numbers = {name: getattr(self, name) for name in COUNTS} | {"relative": len(self.relative)}
+        arrays = {name: getattr(self, name) is not None for name in ("matches", "classes")}
         asked = [name for name in FLAGS if getattr(self, name)]
         asked += [f"{name} {number}" for name, number in numbers.items() if number]
         return ", ".join([*asked, *(name for name, given in arrays.items() if given)])
@@ -97,8 +97,8 @@ class AuxRequest:
         """Name of a requested statistic that needs to know where the queries stand, or None."""
         if self.distance:
             return "distance"
-        if self.offsets:
-            return "offsets"
+        if self.relative:
+            return "relative"
         return "matches" if self.matches is not None else None
 
 
@@ -119,21 +119,21 @@ def _count(name: str, value: Any) -> int:
     return int(value)
 
 
-def _offsets(value: Any) -> tuple[int, ...]:
-    hint = "AuxRequest(offsets=(-1, 0, 1)): the previous token, the token itself, the next one"
+def _relative(value: Any) -> tuple[int, ...]:
+    hint = "AuxRequest(relative=(-1, 0, 1)): the previous token, the token itself, the next one"
     if isinstance(value, str | bytes):
-        raise HeadwiseError("offsets", "a tuple of whole numbers", repr(value), hint)
+        raise HeadwiseError("relative", "a tuple of whole numbers", repr(value), hint)
     try:
         entries = tuple(value)
         if any(isinstance(entry, bool | np.bool_) for entry in entries):
             raise TypeError
         numbers = tuple(operator.index(entry) for entry in entries)
     except TypeError:
-        raise HeadwiseError("offsets", "a tuple of whole numbers", repr(value), hint) from None
+        raise HeadwiseError("relative", "a tuple of whole numbers", repr(value), hint) from None
     for number in numbers:
         if abs(number) > LARGEST_POSITION:
             raise HeadwiseError(
-                "offsets", f"whole numbers of size at most {LARGEST_POSITION}", str(number), hint
+                "relative", f"whole numbers of size at most {LARGEST_POSITION}", str(number), hint
             )
     return numbers
 
@@ -149,10 +149,10 @@ def _matches(value: Any) -> Matches:
     return integers("matches", value)
 
 
-def _segments(value: Any) -> NDArray[np.int64]:
-    classes = integers("segments", value)
+def _classes(value: Any) -> NDArray[np.int64]:
+    classes = integers("classes", value)
     if classes.size and classes.min() < -1:
         raise HeadwiseError(
-            "segments", "classes >= 0, or -1 for no class", f"{classes.min()}", "count classes from 0"
+            "classes", "classes >= 0, or -1 for no class", f"{classes.min()}", "count classes from 0"
         )
     return classes

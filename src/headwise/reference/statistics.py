@@ -27,7 +27,7 @@ def dense_statistics(
     Args:
         weights: ``(..., H, n_q, n_k)`` float64, 0 where not visible.
         visible: the same shape; which keys each row sees.
-        request: what is asked for, as the fields of an ``AuxRequest``; ``segments`` has to be ``(..., n_k)``
+        request: what is asked for, as the fields of an ``AuxRequest``; ``classes`` has to be ``(..., n_k)``
             with the leading axes of the weights or none.
         lse: ``(..., H, n_q)``, handed through, as it cannot be read off the weights.
         is_causal, query_offset: what the matches and the positions depend on; one offset, or one per batch
@@ -61,9 +61,9 @@ def dense_statistics(
         answers["distance_histogram"] = _histogram(weights, distances, sees)
     if request.sink_mass:
         answers["sink_mass"] = mass(key_position < request.sink_mass)
-    if request.offsets:
-        answers["offsets"] = np.stack(
-            [mass(key_position == query_position + o) for o in request.offsets], axis=-1
+    if request.relative:
+        answers["relative"] = np.stack(
+            [mass(key_position == query_position + o) for o in request.relative], axis=-1
         )
     if request.argmax or request.top_k:
         heaviest_first = np.argsort(np.where(visible, -weights, np.inf), axis=-1, kind="stable")
@@ -88,9 +88,9 @@ def dense_statistics(
             possible = visible & matching
             answers[name] = mass(possible)
             answers[f"{name}_count"] = possible.sum(-1)
-    if request.segments is not None:
-        classes = [mass((request.segments == c)[..., None, None, :]) for c in range(request.classes)]
-        answers["segments"] = np.stack(classes, axis=-1) if classes else np.empty((*sees.shape, 0))
+    if request.classes is not None:
+        classes = [mass((request.classes == c)[..., None, None, :]) for c in range(request.class_count)]
+        answers["classes"] = np.stack(classes, axis=-1) if classes else np.empty((*sees.shape, 0))
     if request.received:
         answers["received"] = weights.sum(-2)
         answers["received_count"] = visible.sum(-2)

@@ -97,11 +97,11 @@ def check_tokens(
 
 def check_classes(request: AuxRequest, lead: Shape, n_k: int) -> NDArray[np.int64]:
     """Class of each key, seen as (*lead, n_k)."""
-    classes = check_ids("segments", request.segments, lead, n_k, "key")
+    classes = check_ids("classes", request.classes, lead, n_k, "key")
     limit = max(n_k, FEW_CLASSES)
-    if request.classes > limit:
-        hint = "number the classes without gaps: np.unique(segments, return_inverse=True)[1]"
-        raise HeadwiseError("segments", f"classes below {limit}", f"class {request.classes - 1}", hint)
+    if request.class_count > limit:
+        hint = "number the classes without gaps: np.unique(classes, return_inverse=True)[1]"
+        raise HeadwiseError("classes", f"classes below {limit}", f"class {request.class_count - 1}", hint)
     return classes
 
 

@@ -47,7 +47,7 @@ class Problem(NamedTuple):
     request: AuxRequest
     key_tokens: NDArray[np.int64] | None
     query_tokens: NDArray[np.int64] | None
-    segments: NDArray[np.int64] | None
+    classes: NDArray[np.int64] | None
     num_threads: int | None
     one_head: bool
 
@@ -134,11 +134,11 @@ def build_problem(
         "is_causal" if is_causal else needed_by or request.needs_positions(),
         *((fields.get("query_lengths"), fields.get("kv_lengths")) if fields else ()),
     )
-    key_tokens = query_tokens = segments = None
+    key_tokens = query_tokens = classes = None
     if request.matches is not None:
         key_tokens, query_tokens = check_tokens(request.matches, lead, n_q, n_k, offset)
-    if request.segments is not None:
-        segments = check_classes(request, lead, n_k)
+    if request.classes is not None:
+        classes = check_classes(request, lead, n_k)
     if not isinstance(offset, int):
         fields, offset = {**(fields or {}), "query_offsets": offset}, 0
     return Problem(
@@ -153,7 +153,7 @@ def build_problem(
         request,
         key_tokens,
         query_tokens,
-        segments,
+        classes,
         num_threads,
         one_head,
     )

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import torch
 
 from headwise.errors import CapabilityError, HeadwiseError
-from headwise.inspect.listen.capture import Seams, attached
+from headwise.inspect.listen.attachment import Seams
+from headwise.inspect.listen.capture import attached
 from headwise.inspect.listen.inputs import TARGET, Inputs, Sequence
 from headwise.inspect.score.call import AttentionCall
 

@@ -13,7 +13,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from headwise.errors import CapabilityError
-from headwise.inspect.listen.capture import Attachment, hidden_out, shown
+from headwise.inspect.listen.attachment import Attachment, hidden_out, shown
 from headwise.inspect.listen.mask import LazyMask, mask_function
 from headwise.inspect.listen.output import blockwise
 from headwise.inspect.score.call import Span

@@ -43,9 +43,9 @@ def request_for(call: AttentionCall, queries: Text, keys: Text, *, top_k: int, b
         sink_logit_mass=call.options.get("sinks") is not None,
         received=True,
         distance=itself,
-        offsets=offsets_of(call) if itself else (),
+        relative=offsets_of(call) if itself else (),
         matches=_ids(queries, keys) if itself else None,
-        segments=keys.patterns[0][None],
+        classes=keys.patterns[0][None],
         top_k=top_k,
         pooled=block,
     )
@@ -145,7 +145,7 @@ def _biases(means: dict[str, Mean], received: Received, visible: Visible, keys: 
 
 def _classes(aux: Aux, visible: Visible, keys: Text, of: Booleans) -> dict[str, Mean]:
     """Mass on classes of keys; a class is a union of the patterns that the kernel was asked for."""
-    mass = rows_of(aux.segments)
+    mass = rows_of(aux.classes)
     return {
         name: mean_over(mass[..., list(patterns)].sum(axis=-1), of, of)
         for name, patterns in keys.patterns[1].items()
@@ -183,7 +183,7 @@ def _worth_it(ratio: Mean) -> Mean:
 
 def _neighbours(call: AttentionCall, aux: Aux, visible: Visible, of: Booleans) -> dict[str, Mean]:
     assert visible.offsets is not None
-    mass = np.asarray(aux.offsets)[0]
+    mass = np.asarray(aux.relative)[0]
     means = {
         "distance": mean_over(rows_of(aux.distance), of, of),
         "self": mean_over(mass[..., NEAR].astype(np.float64), of, of),
@@ -196,7 +196,7 @@ def _neighbours(call: AttentionCall, aux: Aux, visible: Visible, of: Booleans) -
 
 def _near(aux: Aux, of: Booleans) -> Floats:
     """(H, 17): the mass of all rows at every one of OFFSETS, 0 at those that no row sees."""
-    mass = np.asarray(aux.offsets)[0]
+    mass = np.asarray(aux.relative)[0]
     if not of.all():
         mass = np.where(of[..., None], mass, 0)
     sums = mass.sum(axis=1, dtype=np.float64)

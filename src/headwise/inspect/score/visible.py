@@ -33,8 +33,8 @@ def visible_of(uniform: Aux, of_keys: Text) -> Visible:
     rows = np.isfinite(largest)
     keys = np.where(rows, np.rint(1 / np.where(rows, largest, 1.0)), 0.0)
     seen = None
-    if uniform.offsets is not None:
-        asked = rows_of(uniform.offsets) > 0
+    if uniform.relative is not None:
+        asked = rows_of(uniform.relative) > 0
         seen = np.pad(asked, ((0, 0), (0, 0), (0, len(OFFSETS) - asked.shape[-1])))
     members = {
         name: np.rint(np.where(rows, class_mass(uniform, of_keys, name) * keys, 0.0).sum(axis=1))
@@ -45,7 +45,7 @@ def visible_of(uniform: Aux, of_keys: Text) -> Visible:
 
 def class_mass(aux: Aux, keys: Text, name: str) -> Floats:
     """(H, n_q): the mass of each row on one class of keys."""
-    mass: Floats = rows_of(aux.segments)[..., list(keys.patterns[1][name])].sum(axis=-1)
+    mass: Floats = rows_of(aux.classes)[..., list(keys.patterns[1][name])].sum(axis=-1)
     return mass
 
 

@@ -166,10 +166,10 @@ def _preceding(call: AttentionCall, queries: Text, keys: Text, aux: Aux) -> tupl
     them the kernel's induction keys; the key before the query itself is no such place and is taken off."""
     assert keys.ids is not None and queries.ids is not None
     moved = np.concatenate([keys.ids[2:], [-1, -1]])
-    found = call.statistics(AuxRequest(matches=(moved[None], queries.ids[None]), offsets=(-1,)))
+    found = call.statistics(AuxRequest(matches=(moved[None], queries.ids[None]), relative=(-1,)))
     mass, count = (np.asarray(part, np.float64)[0] for part in (found.induction, found.induction_count))
     itself = np.arange(mass.shape[1]) >= 2  # where the key before the query is among the kernel's keys
-    before = np.where(itself, np.asarray(found.offsets, np.float64)[0, ..., 0], 0.0)
+    before = np.where(itself, np.asarray(found.relative, np.float64)[0, ..., 0], 0.0)
     possible = count - itself > 0
     ones = np.ones_like(mass)
     mean = ratio_over(np.maximum(mass - before, 0.0), ones, possible, np.ones_like(possible))

@@ -7,7 +7,7 @@ any script but its own.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from headwise.errors import HeadwiseError
 from headwise.plain.words import visible
@@ -15,7 +15,10 @@ from headwise.render.book.figures import draw_figure
 from headwise.render.pages.offline import asset, escaped, filled, policy, to_ascii, to_script_json
 from headwise.render.pages.plain import mathematics
 
-Book = Mapping[str, Any]
+# Parts of a book: plain dicts.
+Book: TypeAlias = Mapping[str, Any]
+Lesson: TypeAlias = Mapping[str, Any]
+Exercise: TypeAlias = Mapping[str, Any]
 # One script of the page, in this order.
 SCRIPTS = ("book_compute.js", "book_parts.js", "book_labs.js", "book_heads.js", "book.js")
 _POWER = re.compile(r"\^(\([^()]*\)|<i>\w</i>|\w)")
@@ -70,17 +73,17 @@ def _contents(book: Book) -> str:
     return "".join(items)
 
 
-def _entry(lesson: Mapping[str, Any]) -> str:
+def _entry(lesson: Lesson) -> str:
     name = f'<span class="letter">{_letter(lesson)}</span> <span>{prose(lesson["title"])}</span>'
     return f'<li><a href="#lesson-{escaped(lesson["key"])}">{name}</a></li>'
 
 
-def _letter(lesson: Mapping[str, Any]) -> str:
+def _letter(lesson: Lesson) -> str:
     """Worked examples carry their letter, other lessons none."""
     return escaped(lesson["key"]) if len(lesson["key"]) == 1 else "\u00b7"
 
 
-def _lesson(lesson: Mapping[str, Any], book: Book) -> str:
+def _lesson(lesson: Lesson, book: Book) -> str:
     key = escaped(lesson["key"])
     letter = f'<span class="letter">{key}</span> ' if len(key) == 1 else ""
     rows = "".join(
@@ -112,7 +115,7 @@ def _level(level: int, book: Book) -> str:
     return f"<h3>Level {level}: {LEVELS[level]}</h3>\n{''.join(items)}"
 
 
-def _exercise(exercise: Mapping[str, Any], book: Book) -> str:
+def _exercise(exercise: Exercise, book: Book) -> str:
     answer = _paragraphs(exercise["answer"])
     if exercise["figure"]:
         answer += draw_figure(book["figures"][exercise["figure"]])

@@ -19,7 +19,7 @@ from headwise.torch.tiled.tiles import Extras, Tiles
 DIFFERENTIABLE = ("query", "key", "value", "attn_mask", "attn_bias", "alibi_slopes", "sinks")
 INDICES = (
     "query_lengths", "kv_lengths", "query_ids", "key_ids", "query_offsets", "seed", "key_tokens",
-    "query_tokens", "segments",
+    "query_tokens", "classes",
 )  # fmt: skip
 TENSORS = (*DIFFERENTIABLE, *INDICES)
 ANSWERS = tuple(field.name for field in fields(Aux))
@@ -48,7 +48,7 @@ class Call:
     seed: Tensor | None = None
     key_tokens: Tensor | None = None
     query_tokens: Tensor | None = None
-    segments: Tensor | None = None
+    classes: Tensor | None = None
     scale: float | None = None
     is_causal: bool = False
     enable_gqa: bool | None = None
@@ -63,7 +63,7 @@ class Call:
     sink_mass: int = 0
     relative: tuple[int, ...] = ()
     pooled: int = 0
-    classes: int = 0
+    class_count: int = 0
     implementation: str = "auto"
     num_threads: int | None = None
 
@@ -71,16 +71,16 @@ class Call:
         """What is asked for, and the log-sum-exp in any case."""
         keys, queries, classes = (
             None if ids is None else ids.detach().cpu().numpy()
-            for ids in (self.key_tokens, self.query_tokens, self.segments)
+            for ids in (self.key_tokens, self.query_tokens, self.classes)
         )
         flags = {name: True for name in self.statistics.split(",") if name}
         return AuxRequest(
             **{**flags, "lse": True},
             top_k=self.top_k,
             sink_mass=self.sink_mass,
-            offsets=tuple(self.relative),
+            relative=tuple(self.relative),
             matches=keys if queries is None else (keys, queries),
-            segments=classes,
+            classes=classes,
             pooled=self.pooled,
         )
 
@@ -240,7 +240,7 @@ def answer_names(ids: tuple[Tensor | None, ...], values: Mapping[str, Any]) -> l
     """The statistics that a call brings, under the names of ``Aux`` and in the order of its fields.
 
     Args:
-        ids: key tokens, query tokens and segments.
+        ids: key tokens, query tokens and classes.
         values: the operator's plain values.
     """
     flags = {"lse", *values["statistics"].split(",")}
@@ -250,8 +250,8 @@ def answer_names(ids: tuple[Tensor | None, ...], values: Mapping[str, Any]) -> l
         "top_k_index": values["top_k"] > 0,
         "top_k_weight": values["top_k"] > 0,
         "sink_mass": values["sink_mass"] > 0,
-        "offsets": len(values["relative"]) > 0,
-        "segments": ids[2] is not None,
+        "relative": len(values["relative"]) > 0,
+        "classes": ids[2] is not None,
         "pooled": values["pooled"] > 0,
     }
     for name in ("duplicate", "induction"):
@@ -267,8 +267,8 @@ def answer_shapes(call: Call) -> dict[str, tuple[tuple[Any, ...], torch.dtype]]:
     others: dict[str, tuple[Any, ...]] = {
         "top_k_index": (*row, call.top_k),
         "top_k_weight": (*row, call.top_k),
-        "offsets": (*row, len(call.relative)),
-        "segments": (*row, call.classes),
+        "relative": (*row, len(call.relative)),
+        "classes": (*row, call.class_count),
         "received": (*head, n_k),
         "received_count": (*head, n_k),
     }
@@ -276,7 +276,7 @@ def answer_shapes(call: Call) -> dict[str, tuple[tuple[Any, ...], torch.dtype]]:
         others["pooled"] = (*head, -(-n_q // call.pooled), -(-n_k // call.pooled))
     if "distance" in call.statistics:
         others["distance_histogram"] = (*head, distance_buckets(int(n_q), int(n_k)))
-    ids = (call.key_tokens, call.query_tokens, call.segments)
+    ids = (call.key_tokens, call.query_tokens, call.classes)
     names = answer_names(ids, {name: getattr(call, name) for name in ASKED})
     return {name: (others.get(name, row), torch.int64 if name in WHOLE else dtype) for name in names}
 

@@ -19,7 +19,7 @@ _TENSORS = ", ".join(f"{'Tensor' if name in DIFFERENTIABLE[:3] else 'Tensor?'} {
 _VALUES = (
     "float? scale, bool is_causal, bool? enable_gqa, str? alignment, SymInt? offset, SymInt? window_left, "
     "SymInt? window_right, float? softcap, float dropout_p, str statistics, SymInt top_k, SymInt sink_mass, "
-    "SymInt[] relative, SymInt pooled, SymInt classes, str implementation, int? num_threads"
+    "SymInt[] relative, SymInt pooled, SymInt class_count, str implementation, int? num_threads"
 )
 _ANSWERS = (
     "Tensor? grad_output, Tensor? grad_lse, Tensor? grad_entropy, Tensor output, Tensor lse, Tensor? entropy"

@@ -163,15 +163,15 @@ def as_asked(request: AuxRequest | None) -> tuple[tuple[Tensor | None, ...], dic
     keys = queries = None
     if request.matches is not None:
         keys, queries = request.matches if isinstance(request.matches, tuple) else (request.matches, None)
-    ids = tuple(None if x is None else torch.as_tensor(x) for x in (keys, queries, request.segments))
+    ids = tuple(None if x is None else torch.as_tensor(x) for x in (keys, queries, request.classes))
     flags = [name for name in FLAGS if getattr(request, name)]
     return ids, {
         "statistics": ",".join(flags),
         "top_k": request.top_k,
         "sink_mass": request.sink_mass,
-        "relative": request.offsets,
+        "relative": request.relative,
         "pooled": request.pooled,
-        "classes": 0 if request.segments is None else request.classes,
+        "class_count": 0 if request.classes is None else request.class_count,
     }
 
 

@@ -60,8 +60,8 @@ class _Collectors:
             self.edges = torch.tensor([2**i for i in range(buckets - 1)], device=tiles.device)
         if request.sink_mass:
             self._collect("sink_mass", shape, self._sink_mass)
-        if request.offsets:
-            self._collect("offsets", (*shape, len(request.offsets)), self._offsets)
+        if request.relative:
+            self._collect("relative", (*shape, len(request.relative)), self._relative)
         if problem.key_tokens is not None:
             self.key_tokens = tiles._whole(problem.key_tokens)
             self.query_tokens = tiles._whole(problem.query_tokens)
@@ -69,9 +69,9 @@ class _Collectors:
             self.sums["induction"] = self._zeros(shape)
             for name in ("duplicate_count", "induction_count"):
                 self.sums[name] = self._zeros(shape, torch.int64)
-        if problem.segments is not None:
-            self.classes = tiles._whole(problem.segments)
-            self._collect("segments", (*shape, request.classes + 1), self._segments)
+        if problem.classes is not None:
+            self.classes = tiles._whole(problem.classes)
+            self._collect("classes", (*shape, request.class_count + 1), self._classes)
         if request.top_k:
             self._collect("top_k_weight", (*shape, request.top_k), self._top_k)
             self.sums["top_k_weight"] -= 1
@@ -89,11 +89,11 @@ class _Collectors:
         for name in ("entropy", "sum_squares", "distance", "sink_mass", "duplicate", "induction"):
             if name in sums:
                 sums[name] = torch.where(seen, sums[name], torch.nan)
-        for name in ("offsets", "segments"):
+        for name in ("relative", "classes"):
             if name in sums:
                 sums[name] = torch.where(seen[..., None], sums[name], torch.nan)
-        if "segments" in sums:
-            sums["segments"] = sums["segments"][..., 1:].contiguous()
+        if "classes" in sums:
+            sums["classes"] = sums["classes"][..., 1:].contiguous()
         if "top_k_weight" in sums:
             sums["top_k_weight"] = torch.where(sums["top_k_index"] < 0, 0, sums["top_k_weight"])
         if "distance_histogram" in sums:
@@ -142,11 +142,11 @@ class _Collectors:
         into = self._rows("sink_mass", tile)
         into += weights[..., : max(0, self.request.sink_mass - tile.keys.start)].sum(-1)
 
-    def _offsets(self, tile: Tile, weights: Tensor, hidden: Tensor | None) -> None:
+    def _relative(self, tile: Tile, weights: Tensor, hidden: Tensor | None) -> None:
         # Query i stands behind + j at its keys: the key at distance o from it is the one with behind = -o.
         behind = self.tiles.positions(tile)
-        into = self._rows("offsets", tile)
-        for column, offset in enumerate(self.request.offsets):
+        into = self._rows("relative", tile)
+        for column, offset in enumerate(self.request.relative):
             into[..., column] += (weights * (behind == -offset)).sum(-1)
 
     def _matches(self, tile: Tile, weights: Tensor, hidden: Tensor | None) -> None:
@@ -167,9 +167,9 @@ class _Collectors:
             mass += (weights * same).sum(-1)
             count += same.sum(-1)
 
-    def _segments(self, tile: Tile, weights: Tensor, hidden: Tensor | None) -> None:
+    def _classes(self, tile: Tile, weights: Tensor, hidden: Tensor | None) -> None:
         classes = self.classes[tile.part.batch, tile.keys][:, None, None, None, :] + 1  # -1, no class: to 0
-        self._rows("segments", tile).scatter_add_(-1, classes.expand(weights.shape), weights)
+        self._rows("classes", tile).scatter_add_(-1, classes.expand(weights.shape), weights)
 
     def _top_k(self, tile: Tile, weights: Tensor, hidden: Tensor | None) -> None:
         """Merge with the heaviest so far; in a stable order, so that equal weights keep the first key."""
