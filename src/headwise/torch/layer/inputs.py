@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from headwise.compute.arrays import integers
 from headwise.compute.options import both_readings
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
+from headwise.plain.types import AnyArray
 from headwise.plain.values import is_whole, shown
 from headwise.torch.arguments import Shape, check_kind
 from headwise.torch.caches.cache import Cache, Offset, Seen
 from headwise.torch.layer.heads import KeysValues
 
 
-def check_input(name: str, x: Any, width: int, projection: nn.Module, lead: Shape | None = None) -> None:
+def check_input(name: str, x: Tensor, width: int, projection: nn.Module, lead: Shape | None = None) -> None:
     """One input of the layer: ``(*lead, n, width)``, of the dtype of its projection.
 
     Raises:
@@ -107,7 +108,7 @@ def check_cache(cache: Any, own: bool, is_causal: bool, placed: bool) -> None:
 
 
 def merge_masks(
-    attn_mask: Tensor | None, key_mask: Tensor | None, segment_ids: Any, n_q: int
+    attn_mask: Tensor | None, key_mask: Tensor | None, segment_ids: AnyArray, n_q: int
 ) -> tuple[Tensor | None, Any]:
     """Let padding be seen by nobody, without an array of pairs: as a mask of one row, or as segments.
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headwise.compute.problem import Problem
+from headwise.plain.types import Integers
 from headwise.torch.tiled.dropout import head_keys, kept_weights
 
 # Elements of a tile, and the most queries or keys of one head in it: on a processor a tile stays near the
@@ -247,7 +248,7 @@ class Tiles:
     def _small(self, array: Tensor) -> Tensor:
         return array.detach().to(self.device, self.dtype)
 
-    def _whole(self, array: Any) -> Any:
+    def _whole(self, array: Integers | None) -> Any:
         """Whole numbers on the device, their leading axes in one."""
         if array is None:
             return None
