@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.types import Device
 
 from headwise.compute.request import AuxRequest
 from headwise.errors import HeadwiseError, ShapeError
@@ -13,7 +15,7 @@ from headwise.torch.arguments import check_key_mask, positive
 from headwise.torch.caches.cache import Cache
 from headwise.torch.layer.heads import KeysValues
 from headwise.torch.layer.multi_head import MultiHeadAttention
-from headwise.torch.layer.sizes import check_probability
+from headwise.torch.layer.settings import check_probability
 
 Activation = str | Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -156,8 +158,8 @@ class EncoderLayer(_Block):
         norm_first: bool = True,
         dropout: float = 0.0,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **attention: Any,
     ) -> None:
         made = {"device": device, "dtype": dtype}
@@ -219,8 +221,8 @@ class DecoderLayer(_Block):
         norm_first: bool = True,
         dropout: float = 0.0,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **attention: Any,
     ) -> None:
         made = {"device": device, "dtype": dtype}
