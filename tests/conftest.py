@@ -4,7 +4,7 @@ import pytest
 from hypothesis import settings
 from typer.testing import CliRunner
 
-from headwise.cli import main as cli
+from headwise.cli.main import app
 from headwise.compute import planning
 
 settings.register_profile("headwise", derandomize=True, deadline=None, database=None, max_examples=50)
@@ -33,4 +33,4 @@ def run(tmp_path, monkeypatch):
     for name in ("TOKENIZERS_PARALLELISM", "TRANSFORMERS_VERBOSITY", "HF_HUB_DISABLE_TELEMETRY"):
         monkeypatch.setenv(name, "x")  # so that what a run sets is undone afterwards
         monkeypatch.delenv(name)
-    return lambda *arguments: CliRunner().invoke(cli.app, list(arguments))
+    return lambda *arguments: CliRunner().invoke(app, list(arguments))

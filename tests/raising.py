@@ -1,4 +1,4 @@
-"""Which places that raise do the cases of a test not reach?"""
+"""What the package raises: its texts, word for word, and the places that no case of a test reaches."""
 
 import ast
 import traceback
@@ -9,7 +9,18 @@ from pathlib import Path
 import headwise
 
 PACKAGE = Path(headwise.__file__).parent
+GOLDEN = Path(__file__).parent / "golden"
 PYTHONS_OWN = {"AttributeError", "IndexError", "KeyError", "NotImplementedError", "TypeError", "ValueError"}
+
+
+def golden(file: str) -> dict[str, str]:
+    """Name -> kind and message, from "[name] Kind" followed by the message and an empty line."""
+    entries = {}
+    for entry in (GOLDEN / file).read_text(encoding="utf-8").split("\n\n"):
+        heading, message = entry.strip("\n").split("\n", 1)
+        name, kind = heading.removeprefix("[").split("] ")
+        entries[name] = f"{kind}\n{message}"
+    return entries
 
 
 def unreached(modules: Iterable[str], cases: Iterable[Callable[[], object]]) -> list[str]:

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LINE = re.compile(r"^\* \*\*(?P<kind>[^*]+)\*\* \((?P<count>\d+) files?; like `(?P<example>[^`]+)`\): (?P<files>.+)$")
+LINE = re.compile(
+    r"^\* \*\*(?P<kind>[^*]+)\*\* \((?P<count>\d+) files?; like `(?P<example>[^`]+)`\): (?P<files>.+)$"
+)
 NUMBERED = re.compile(r"`(?P<file>[\w/]+\.(?:py|h|cpp|js|css|html|txt|md))`")
 
 
 def recipes_of(text):
-    """(kind, number of files, example, files) of every recipe; a line that is indented goes on with the one above."""
+    """(kind, number of files, example, files) of every recipe; an indented line belongs to the one above."""
     joined = re.sub(r"\n  +", " ", text.partition("## Adding things")[2])
     for line in joined.splitlines():
         if found := LINE.match(line):

@@ -66,7 +66,7 @@ def test_a_good_run_in_a_process(tmp_path):
 
 
 def test_a_terminal_without_unicode(tmp_path):
-    code = "from headwise.cli import main as cli; cli.app = lambda: print('it \u2192 cat'); cli.main()"
+    code = "from headwise.cli import main; main.app = lambda: print('it \u2192 cat'); main.main()"
     assert finish(start(tmp_path, code=code, encoding="ascii")) == (0, "it ? cat\n", "")
 
 

@@ -77,3 +77,31 @@ def test_counts_and_sizes():
     ]
     assert [numbers.power(n) for n in (12, 1500, 3.22e9, 1e20)] == ["12", "1.5 k", "3.22 G", "100 E"]
     assert (numbers.error(0), numbers.error(2.22e-16)) == ("0", "2.2e-16")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.414, ".41"),
+        (0.415001, ".42"),
+        (0.005, ".01"),
+        (0.0049, "<.01"),
+        (0.0, "<.01"),
+        (0.994, ".99"),
+        (1.0, "1"),
+    ],
+)
+def test_weights_have_two_decimals(value: float, shown: str) -> None:
+    assert numbers.weight(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"), (float("nan"), "–"), (0.0, "0.00"), (0.834, "0.83"), (0.00999, "0.01"),
+        (0.0042, "0.004"), (0.0001, "<0.001"), (1.0, "1.00"), (9.994, "9.99"), (9.996, "10.0"),
+        (99.96, "100"), (171.2, "171"),
+    ],
+)  # fmt: skip
+def test_scores_have_the_digits_that_matter(value: float | None, shown: str) -> None:
+    assert numbers.rounded(value) == shown

@@ -1,6 +1,7 @@
 """What happens to a layer in its life: saved, copied, moved, compiled, hooked, adapted, quantised, cast."""
 
 import copy
+import inspect
 import io
 import pickle
 
@@ -332,6 +333,12 @@ def test_attention_may_be_replaced_in_a_subclass():
     heads = layer.heads(x)
     again = attention(heads.query, heads.key, heads.value, **heads.options)
     assert torch.equal(again, heads.output)
+
+
+def test_the_pass_takes_what_forward_takes():
+    passes = MultiHeadAttention.heads, MultiHeadAttention.forward
+    heads, forward = (inspect.signature(method).parameters for method in passes)
+    assert list(heads.values()) == list(forward.values())
 
 
 def test_how_it_looks():

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
+from headwise.check.rules.inquiry import is_asked
 from headwise.check.subjects.contract import Contract
 from headwise.check.subjects.presets import preset, preset_of
 from headwise.check.subjects.subject import Subject
-from headwise.check.suite import RULES, check_attention, is_asked
+from headwise.check.suite import RULES, check_attention
 from headwise.check.verdict.report import FAILED, FOLLOWS, NOT_OFFERED, CheckReport, Finding
 from headwise.errors import HeadwiseError
 from headwise.plain.values import shown

@@ -1,12 +1,11 @@
-"""The rules in their order, and the run through them."""
+"""The rules in their order, and the front door of functions."""
 
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
-from headwise.check.rules.conventions import choose, words
+from headwise.check.rules.conventions import choose
 from headwise.check.rules.gradient import GRADIENT_RULES
+from headwise.check.rules.inquiry import Progress, run
 from headwise.check.rules.layer import LAYER_RULES, choose_layer
 from headwise.check.rules.memory import DTYPE_RULES, MEMORY_RULES
 from headwise.check.rules.rule import Rule
@@ -15,8 +14,9 @@ from headwise.check.rules.values import VALUE_RULES
 from headwise.check.subjects.contract import Contract
 from headwise.check.subjects.layer_calling import layer_caller
 from headwise.check.subjects.presets import preset, preset_of
-from headwise.check.subjects.subject import HANGS, TIME_LIMIT, NoAnswer, Subject
-from headwise.check.verdict.report import FAILED, NOT_OFFERED, NOTE, CheckReport, Finding
+from headwise.check.subjects.subject import TIME_LIMIT, Subject
+from headwise.check.torch_layer import check_layer
+from headwise.check.verdict.report import CheckReport
 from headwise.errors import HeadwiseError
 from headwise.plain.values import shown
 
@@ -30,8 +30,6 @@ RULES: tuple[Rule, ...] = (
     *GRADIENT_RULES,
     *LAYER_RULES,
 )
-_IN_MORE_SHAPES = ("grouped heads and mask", "grouped heads and causal", "half precision")
-Progress = Callable[[int, int, str], None]
 
 
 def check_attention(
@@ -81,8 +79,6 @@ def check_attention(
         raise HeadwiseError("fn", "a function", shown(fn), "pass the function itself, without calling it")
     chosen = preset_of(fn) if contract is None else preset(contract)
     if _is_module(fn) and chosen.call is None:
-        from headwise.check.torch_layer import check_layer
-
         return check_layer(fn, contract, seed=seed, time_limit=time_limit, progress=progress, name=name)
     asked = chosen.features is None or "layer" in chosen.features
     layer = layer_caller(fn) if chosen.call is None and asked else None
@@ -97,56 +93,6 @@ def check_attention(
     first = Rule("called", "called", CALLED.says, choose_layer if is_layer else choose)
     rules = [rule for rule in RULES[1:] if is_layer == ("layer" in rule.needs)]
     return run(subject, [first, *rules], name_of(fn) if name is None else name, progress)
-
-
-def run(subject: Subject, rules: Iterable[Rule], name: str, progress: Progress | None = None) -> CheckReport:
-    """Asks the rules one after the other; nothing more is asked of a function that cannot be called."""
-    asked = [(rule, tried) for rule in rules for tried in [is_asked(rule, subject)] if tried is not None]
-    outcomes: list[Finding] = []
-    for done, (rule, tried) in enumerate(asked):
-        if tried and "gqa" in rule.needs and subject.layout not in ("bhnd", "bnhd"):
-            continue  # no axis for key/value heads
-        if rule.group == "gradient" and subject.kind == "numpy":
-            continue
-        if subject.few_shapes and rule.name in _IN_MORE_SHAPES:
-            continue
-        if progress is not None:
-            progress(done, len(asked), rule.name)
-        outcomes.append(_outcome(rule, subject, tried))
-        last = outcomes[-1]
-        if last.status == FAILED and (rule.group == "called" or last.fault == HANGS):
-            break  # what comes of later calls would say nothing
-    calling = words(subject) if outcomes[0].status != FAILED else "could not be called"
-    return CheckReport(name, subject.contract.name, calling, tuple(outcomes), subject.seed)
-
-
-def is_asked(rule: Rule, subject: Subject) -> bool | None:
-    """Whether the rule is tried without having been promised; None where it is not asked."""
-    missing = [need for need in rule.needs if not any(name in subject.declared for name in need.split("|"))]
-    if not missing:
-        return rule.tried and not rule.needs
-    is_open = subject.contract.features is None and missing == ["gqa"] and rule.name == "grouped heads"
-    return True if is_open else None
-
-
-def _outcome(rule: Rule, subject: Subject, tried: bool) -> Finding:
-    base, named = subject.base, dict(subject.named)
-    try:
-        found = rule.run(subject)
-    except NoAnswer as no:
-        if rule.tried and no.kind == "raised" and rule.name != "called":
-            return Finding(rule.name, rule.group, NOT_OFFERED, no.what, where=no.where)
-        fault = HANGS if no.kind == "hangs" else ""
-        found = Finding(rule.name, rule.group, FAILED, no.what, fault=fault, where=no.where)
-    if found.status != FAILED:
-        return found
-    if rule.name in subject.contract.notes:
-        return replace(found, status=NOTE)
-    if tried and "gqa" in rule.needs:
-        subject.base, subject.named = base, named
-        said = f"grouped heads are taken, though nothing says that they are served: {found.diagnosis}"
-        return replace(found, status=NOTE, diagnosis=said)
-    return found
 
 
 def name_of(fn: Any) -> str:

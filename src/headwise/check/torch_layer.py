@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from headwise.check.rules.inquiry import run
 from headwise.check.rules.layer import LAYER_RULES, choose_layer
 from headwise.check.rules.rule import Rule
 from headwise.check.rules.weights import judge_weights
@@ -55,8 +56,6 @@ def check_layer(
     Raises:
         HeadwiseError: not a layer of torch, or no heads or weights were found in it.
     """
-    from headwise.check.suite import run
-
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(module, torch.nn.Module):
         hint = "a function goes to check_attention"

@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from headwise.cli.files import as_options, check_writable, write
+from headwise.cli.files import STANDARD, as_options, check_outputs, write
 from headwise.errors import HeadwiseError
+from headwise.render.terminal import print_view
 
 WRONG = 1  # exit code
-STANDARD_OUTPUT = "-"
 
 
 def check(
@@ -56,26 +55,22 @@ def check(
 
     Exit code 0: right; 1: wrong; 2: nothing to check. The function runs in a process of its own.
     """
-    from headwise.check import explanation as texts
+    from headwise.check import explanation
 
     if list_rules:
-        Console().print(texts.listing(contract))
+        print_view(explanation.listing(contract))
         return
     if explain is not None:
-        typer.echo(texts.explain(explain))
+        typer.echo(explanation.explain(explain))
         return
     if target is None:
         raise HeadwiseError("TARGET", "module:function or path.py:function", "nothing",
                             "headwise check attention.py:attention")  # fmt: skip
     if not time_limit > 0:
         raise HeadwiseError("--time-limit", "seconds > 0", f"{time_limit:g}")
-    printed = json is not None and str(json) == STANDARD_OUTPUT
+    printed = json is not None and str(json) == STANDARD
     json = None if printed else json
-    for option, path in (("--json", json), ("--junit", junit)):
-        if path is not None:
-            check_writable(option, path)
-    if json is not None and junit is not None and json.resolve() == junit.resolve():
-        raise HeadwiseError("--junit", "another file than --json", str(junit))
+    check_outputs({"--json": json, "--junit": junit})
     from headwise.check.child import check_target
     from headwise.check.subjects.presets import preset
     from headwise.render.check.text import render_check
@@ -91,7 +86,7 @@ def check(
     if printed:
         typer.echo(report.to_json())
     else:
-        Console().print(render_check(report.to_dict()))
+        print_view(render_check(report.to_dict()))
     for option, path, text in (("--json", json, report.to_json), ("--junit", junit, report.to_junit)):
         if path is not None:
             write(option, path, text())

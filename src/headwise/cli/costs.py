@@ -1,16 +1,19 @@
 """``headwise cost``: parameters, FLOPs, bytes and caches of attention, from sizes or a config."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from headwise.cli.files import as_options, check_writable, write
+from headwise.cli.files import STANDARD, as_options, check_outputs, write
 from headwise.errors import HeadwiseError
+from headwise.render.terminal import print_view
+
+if TYPE_CHECKING:
+    from headwise.costs.data import Cost
+    from headwise.costs.sweep import Sweep
 
 PAGE = (".html", ".htm")
-STANDARD_OUTPUT = "-"
 # Arguments of headwise.cost, each of which is an option here.
 OPTIONS = (
     "d_model", "heads", "kv_heads", "head_dim", "v_head_dim", "d_context", "d_out", "kv_rank", "rope_dim",
@@ -68,13 +71,9 @@ def cost(
 
     headwise cost --d-model 512 --seq 1024 --sweep --html sweep.html
     """
-    printed = json is not None and str(json) == STANDARD_OUTPUT
+    printed = json is not None and str(json) == STANDARD
     json = None if printed else json
-    for option, path, endings in (("--json", json, ()), ("--html", html, PAGE)):
-        if path is not None:
-            check_writable(option, path, endings)
-    if json is not None and html is not None and json.resolve() == html.resolve():
-        raise HeadwiseError("--json", "another file than --html", str(json))
+    check_outputs({"--html": html, "--json": json}, {"--html": PAGE})
     given: dict[str, Any] = {
         "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": v_head_dim,
         "d_context": d_context, "d_out": d_out, "kv_rank": kv_rank, "rope_dim": rope_dim, "q_rank": q_rank,
@@ -84,13 +83,15 @@ def cost(
     }  # fmt: skip
     if sweep:
         others = {**given, "config": config, "cached": cached or None, "ignore": ignore or None}
-        found, table = _sweep(d_model, seq, causal, batch, others)
+        found: Cost | Sweep = _sweep(d_model, seq, causal, batch, others)
     else:
-        found, table = _cost(config, given, d_model, seq, cached, batch, causal, ignore)
+        found = _cost(config, given, d_model, seq, cached, batch, causal, ignore)
     if printed:
         typer.echo(found.to_json())
     else:
-        Console().print(table)
+        from headwise.render.costs.text import render_cost, render_sweep
+
+        print_view((render_sweep if sweep else render_cost)(found.to_dict()))
     files = (("--json", json, found.to_json), ("--html", html, found.to_html))
     for option, path, made in files:
         if path is not None:
@@ -109,9 +110,8 @@ def _cost(
     batch: int,
     causal: bool,
     ignore: list[str] | None,
-) -> Any:
+) -> "Cost":
     from headwise import costs
-    from headwise.render.costs.text import render_cost as to_terminal
 
     if config is None:
         for option, size in (("--d-model", d_model), ("--heads", given["heads"])):
@@ -121,7 +121,7 @@ def _cost(
                 )
                 raise HeadwiseError(option, "a whole number >= 1", "nothing", hint)
     with as_options(*OPTIONS):
-        found = costs.cost(
+        return costs.cost(
             config,
             **given,
             d_model=d_model,
@@ -131,12 +131,10 @@ def _cost(
             causal=True if causal else None,
             ignore=tuple(ignore or ()),
         )
-    return found, to_terminal(found.to_dict())
 
 
-def _sweep(d_model: int | None, seq: int | None, causal: bool, batch: int, others: dict[str, Any]) -> Any:
+def _sweep(d_model: int | None, seq: int | None, causal: bool, batch: int, others: dict[str, Any]) -> "Sweep":
     from headwise.costs.sweep import head_sweep
-    from headwise.render.costs.text import render_sweep as to_terminal
 
     beside = [f"--{name.replace('_', '-')}" for name, value in others.items() if value is not None]
     if beside:
@@ -150,8 +148,7 @@ def _sweep(d_model: int | None, seq: int | None, causal: bool, batch: int, other
             "--d-model" if d_model is None else "--seq", "a whole number >= 1", "nothing", hint
         )
     with as_options(*OPTIONS):
-        found = head_sweep(d_model, seq, causal=causal, batch=batch)
-    return found, to_terminal(found.to_dict())
+        return head_sweep(d_model, seq, causal=causal, batch=batch)
 
 
 def _bias(bias: str | None) -> bool | str | None:

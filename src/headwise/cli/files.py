@@ -12,13 +12,13 @@ from typing import Any
 
 from headwise.errors import HeadwiseError
 
-STANDARD_INPUT = "-"
+STANDARD = "-"  # standard input or output in place of a file
 
 
 def read_text(argument: str, path: Path) -> str:
     """The text of a UTF-8 file; "-" reads standard input."""
     try:
-        return sys.stdin.read() if str(path) == STANDARD_INPUT else path.read_text(encoding="utf-8-sig")
+        return sys.stdin.read() if str(path) == STANDARD else path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise HeadwiseError(argument, "a file that can be read", f"{path} ({error.strerror})") from None
     except UnicodeDecodeError as error:
@@ -44,7 +44,7 @@ def check_writable(option: str, path: Path, endings: tuple[str, ...] = (), hint:
         endings: those that a file of this kind may have, or none at all; () takes any. ``hint``: what else
             could be done about another one.
     """
-    if str(path) == STANDARD_INPUT:
+    if str(path) == STANDARD:
         raise HeadwiseError(option, "the name of a file", f"{path}, which stands for no file here", hint)
     try:
         if path.is_dir():
@@ -62,6 +62,17 @@ def check_writable(option: str, path: Path, endings: tuple[str, ...] = (), hint:
         raise HeadwiseError(option, f"a name that ends in {words}", str(path), hint)
     if not os.access(target, os.W_OK):
         raise HeadwiseError(option, "a file that can be written", f"{path} (no permission)")
+
+
+def check_outputs(given: dict[str, Path | None], endings: dict[str, tuple[str, ...]] | None = None) -> None:
+    """Refuse output paths that are sure to fail, and two that are the same, before anything is computed."""
+    seen: dict[Path, str] = {}
+    for option, path in given.items():
+        if path is None:
+            continue
+        check_writable(option, path, (endings or {}).get(option, ()))
+        if (other := seen.setdefault(path.resolve(), option)) != option:
+            raise HeadwiseError(option, f"another file than {other}", str(path))
 
 
 def write(option: str, path: Path, text: str) -> None:

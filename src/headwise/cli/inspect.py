@@ -1,4 +1,4 @@
-"""The command `inspect`: a model and a text, or arrays, to a report."""
+"""``headwise inspect``: a model and a text, or arrays, to a report."""
 
 import functools
 import os
@@ -9,12 +9,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from headwise.cli.files import as_options, read_text, write
+from headwise.cli.files import as_options, check_outputs, read_text, write
 from headwise.cli.marks import read_classes, read_pairs
-from headwise.cli.report import Csv, Parquet, check_outputs, is_arrays, print_report, write_tables
+from headwise.cli.report import Csv, Parquet, print_report, write_tables
 from headwise.errors import HeadwiseError
 
 DEFAULT_MODEL = "minilm"
+NPZ = ".npz"  # the ending of a file of arrays
 BUILT_IN = "built-in example"
 AS_OPTIONS = ("generate", "pairs", "needle", "rollout", "compute")  # arguments of Python that the options set
 
@@ -82,7 +83,7 @@ def inspect(
     Prints the most telling heads and writes one offline HTML page.
     """
     check_outputs({"--out": out, "--json": json, "--csv": csv, "--parquet": parquet})
-    arrays = is_arrays(model)
+    arrays = model.endswith(NPZ)
     if context.args and not arrays:
         _refuse_loose_words(model, [text or "", *context.args])
     gold = {} if pairs is None else read_pairs(pairs)

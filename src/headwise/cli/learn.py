@@ -16,7 +16,6 @@ from headwise.errors import HeadwiseError
 LEVEL_HELP = "1 (recognise) to 5 (judge)."
 BOOK = Path("learn.html")
 COUNT = 10
-INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
 
 def learn(
@@ -121,7 +120,7 @@ def drill(
 
 def _end(interrupted: bool) -> None:
     if interrupted:
-        raise typer.Exit(INTERRUPTED)
+        raise KeyboardInterrupt  # `main` gives it its exit code
 
 
 def _seed(seed: int | None) -> int:

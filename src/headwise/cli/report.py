@@ -1,16 +1,17 @@
-"""The commands on reports: `show` draws one again; files of the score table; arrays in place of a model."""
+"""``headwise show`` draws a report again; how a report is printed, and the files of its score table."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from headwise.cli.files import check_writable, read_json, write
+from headwise.cli.files import check_outputs, read_json, write
 from headwise.errors import HeadwiseError
+from headwise.render.terminal import print_view
 
-NPZ = ".npz"
+if TYPE_CHECKING:
+    from headwise.inspect.report.report import HeadReport
 
 Csv = Annotated[Path | None, typer.Option("--csv", help="Write the score table as CSV.")]
 Parquet = Annotated[
@@ -38,24 +39,13 @@ def show(
     if out is not None:
         write("--out", out, found.to_html())
     write_tables(found, csv, parquet)
-    Console().print(render_text(data) if head is None else render_head(data, *layer_and_head(head)))
+    print_view(render_text(data) if head is None else render_head(data, *layer_and_head(head)))
     for name, path in (("Report", out), ("As CSV", csv), ("As Parquet", parquet)):
         if path is not None:
             typer.echo(f"{name}: {path.resolve()}")
 
 
-def check_outputs(given: dict[str, Path | None]) -> None:
-    """Refuse output paths that are sure to fail, and two that are the same, before anything is computed."""
-    seen: dict[Path, str] = {}
-    for option, path in given.items():
-        if path is None:
-            continue
-        check_writable(option, path)
-        if (other := seen.setdefault(path.resolve(), option)) != option:
-            raise HeadwiseError(option, f"another file than {other}", str(path))
-
-
-def write_tables(report: Any, csv: Path | None, parquet: Path | None) -> None:
+def write_tables(report: "HeadReport", csv: Path | None, parquet: Path | None) -> None:
     """The score table of a report, to the files that were asked for."""
     if csv is not None:
         write("--csv", csv, report.to_csv())
@@ -63,11 +53,13 @@ def write_tables(report: Any, csv: Path | None, parquet: Path | None) -> None:
         report.write_parquet(parquet)
 
 
-def print_report(report: Any, out: Path, json: Path | None, then: Callable[[], None] | None = None) -> None:
+def print_report(
+    report: "HeadReport", out: Path, json: Path | None, then: Callable[[], None] | None = None
+) -> None:
     """The terminal view, and where the files are; ``then`` says more of the page."""
     from headwise.render.report.text import render_text
 
-    Console().print(render_text(report.to_dict()))
+    print_view(render_text(report.to_dict()))
     typer.echo(f"Report: {out.resolve()}")
     if then is not None:
         then()
@@ -81,8 +73,3 @@ def layer_and_head(text: str) -> tuple[int, int]:
     if not (dot and layer.isascii() and layer.isdecimal() and head.isascii() and head.isdecimal()):
         raise HeadwiseError("--head", "a layer and a head, such as 5.11", repr(text)[:60], "--head 5.11")
     return int(layer), int(head)
-
-
-def is_arrays(model: str) -> bool:
-    """Does MODEL name a file of arrays?"""
-    return model.endswith(NPZ)

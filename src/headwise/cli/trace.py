@@ -1,13 +1,16 @@
 """``headwise explain``: a forward pass, step by step, from a JSON file or a named example."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from headwise.cli.files import as_options, check_writable, read_json, write
 from headwise.errors import HeadwiseError
+from headwise.render.terminal import print_view
+
+if TYPE_CHECKING:
+    from headwise.trace.data import Trace
 
 FORMATS = ("text", "html", "markdown", "json")
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".txt": "text"}
@@ -45,7 +48,7 @@ def explain(
     if form == "text" and out is None:
         from headwise.render.trace.text import render_trace
 
-        Console().print(render_trace(trace.to_dict()))
+        print_view(render_trace(trace.to_dict()))
         return
     views = {
         "text": trace.__str__,
@@ -69,11 +72,11 @@ def _format(form: str | None, out: Path | None) -> str:
     return form.lower()
 
 
-def _trace(file: Path | None, example: str | None) -> Any:
-    from headwise.trace import examples as trace_examples
+def _trace(file: Path | None, example: str | None) -> "Trace":
+    from headwise.trace import examples
     from headwise.trace.json import trace_of
 
     if file is None:
         with as_options("example"):
-            return trace_examples.example(DEFAULT_EXAMPLE if example is None else example)
+            return examples.example(DEFAULT_EXAMPLE if example is None else example)
     return trace_of(read_json("FILE", file))

@@ -1,4 +1,4 @@
-"""How numbers are written in the traces and costs: enough digits to see the difference, no more.
+"""How numbers are written for people: enough digits to see the difference, no more.
 
 A number that only rounding would turn into a whole one keeps the digits that set it apart (0.999999996 is
 not 1); what float64 rounding itself leaves behind is not shown (2.9999999999999996 is 3).
@@ -16,6 +16,23 @@ _SMALLEST, _LARGEST = 1e-4, 1e7  # outside, powers of ten are written
 def number(value: float | None) -> str:
     """0.669762, 20, 2.0612e-09; None (a hidden key's score) is minus infinity."""
     return _written(value, None)
+
+
+def rounded(value: float | None) -> str:
+    """A number with the digits that matter: 0.83, 12.4, 0.004, <0.001; a missing one is a dash."""
+    if value is None or not math.isfinite(value):
+        return "\u2013"
+    size = abs(value)
+    if size >= 0.00995 or size == 0:
+        return f"{value:.2f}" if size < 9.995 else f"{value:.1f}" if size < 99.95 else f"{value:.0f}"
+    return f"{value:.3f}" if size >= 0.0005 else "<0.001"
+
+
+def weight(value: float) -> str:
+    """A weight as it stands beside a line: .41; 1 and <.01 at the ends."""
+    if value >= 0.995:
+        return "1"
+    return f"{value:.2f}"[1:] if value >= 0.005 else "<.01"
 
 
 def column(values: Iterable[float | None], most: int = DIGITS) -> list[str]:

@@ -6,6 +6,7 @@ comes back is as sound as what was written, or one message says which field is n
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -59,6 +60,21 @@ def opened(data: Any, name: str, schema: str, version: int) -> dict[str, Any]:
         newer = "pip install --upgrade headwise"
         raise HeadwiseError(name, f"version {version} of {schema!r}", f"version {shown(stated)}", newer)
     return {key: value for key, value in data.items() if key not in ("schema", "version")}
+
+
+def plain_data(data: Any, schema: str, version: int) -> Mapping[str, Any]:
+    """The data itself, where a picture can be made of it.
+
+    Raises:
+        HeadwiseError: not a dict of that schema and version.
+    """
+    found = data.get("schema") if isinstance(data, Mapping) else type(data).__name__
+    if found != schema:
+        raise HeadwiseError("data", f"a dict with schema {schema!r}", repr(found), "pass to_dict()")
+    if data.get("version") != version:
+        stated, hint = repr(data.get("version")), "make it again with this headwise"
+        raise HeadwiseError("data", f"version {version} of {schema}", stated, hint)
+    return data
 
 
 def built(kind: type[Made], data: Any, name: str, place: str = "") -> Made:

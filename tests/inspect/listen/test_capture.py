@@ -8,7 +8,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect.listen import registry
-from headwise.inspect.listen.capture import Seams, attached
+from headwise.inspect.listen.attachment import Seams
+from headwise.inspect.listen.capture import attached
 from headwise.inspect.listen.registry import KEY
 from tests.inspect.zoo import build
 

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from headwise.errors import CapabilityError
-from headwise.inspect.listen.capture import Seams, attached
+from headwise.inspect.listen.attachment import Seams
+from headwise.inspect.listen.capture import attached
 from headwise.inspect.listen.seams import listen
 from headwise.inspect.run import inspect_heads
 from tests.inspect.compare import assert_scene

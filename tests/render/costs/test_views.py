@@ -7,8 +7,9 @@ import pytest
 from headwise.costs import cost
 from headwise.costs.sweep import head_sweep
 from headwise.plain.numbers import count
-from headwise.render.costs import page as costs_html
-from headwise.render.costs import text as costs_text
+from headwise.render.costs import page, text
+from headwise.render.costs.text import broken, to_text
+from headwise.render.costs.words import lengths
 from tests.render.trace.test_views import Reader
 
 MIXED = {
@@ -60,7 +61,7 @@ def test_kinds_of_layers_have_letters():
 
 def test_lengths_in_words():
     found = COSTS["decoding"]()
-    assert costs_text.lengths(found.work) == (
+    assert lengths(found.work) == (
         "batch 3 · 1 new token · 8,192 keys, 8,191 of them cached · 2 bytes a number · 1 in the cache"
     )
 
@@ -68,7 +69,7 @@ def test_lengths_in_words():
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 @pytest.mark.parametrize("name", COSTS)
 def test_the_terminal_view_keeps_to_its_width(name, width):
-    lines = costs_text.to_text(COSTS[name]().to_dict(), width).splitlines()
+    lines = to_text(COSTS[name]().to_dict(), width).splitlines()
     assert max(map(len, lines)) <= width
 
 
@@ -87,7 +88,7 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 def test_no_number_word_or_formula_is_cut_however_long(name, width):
     found = LARGE[name]()
-    text = costs_text.to_text(found.to_dict(), width)
+    text = to_text(found.to_dict(), width)
     assert max(map(len, text.splitlines())) <= width and "\u2026" not in text
     for quantity in found.totals:
         if quantity.value or quantity.key not in ("flops.biases", "backward.biases"):
@@ -100,7 +101,7 @@ def test_no_number_word_or_formula_is_cut_however_long(name, width):
 @pytest.mark.parametrize("sizes", [(512, 1024), (2**14, 2**17), (2**14, 2**30)])
 def test_a_sweep_at_every_width(sizes, width):
     sweep = head_sweep(*sizes)
-    text = costs_text.to_text(sweep.to_dict(), width)
+    text = to_text(sweep.to_dict(), width)
     lines = text.splitlines()
     assert max(map(len, lines)) <= width and "\u2026" not in text
     bars = [line.count("\u2588") for line in lines if re.match(r" *[\d,]+ +[\d,]+ ", line)]
@@ -126,10 +127,10 @@ def test_the_share_can_be_recomputed_from_its_row():
 )
 @pytest.mark.parametrize("width", [5, 8, 40])
 def test_a_formula_breaks_and_loses_nothing(formula, width):
-    lines = costs_text.broken(formula, width)
+    lines = broken(formula, width)
     assert "".join(lines).replace(" ", "") == formula.replace(" ", "")
     assert all(len(line) <= width for line in lines) and all(line == line.rstrip() for line in lines)
-    assert costs_text.broken("a\u00b7b + c\u00b7d + e", 8) == ["a\u00b7b", "+ c\u00b7d", "+ e"] or width != 8
+    assert broken("a\u00b7b + c\u00b7d + e", 8) == ["a\u00b7b", "+ c\u00b7d", "+ e"] or width != 8
 
 
 def test_a_sweep_on_a_page():
@@ -157,7 +158,7 @@ def test_names_are_escaped():
     assert "<script" not in found.to_html().lower()
 
 
-@pytest.mark.parametrize("view", [costs_text.render_cost, costs_html.render_cost])
+@pytest.mark.parametrize("view", [text.render_cost, page.render_cost])
 def test_what_is_no_cost_is_refused(view):
     with pytest.raises(
         ValueError, match="expected a dict with schema 'headwise.cost'; received 'headwise.sweep'"
@@ -165,7 +166,7 @@ def test_what_is_no_cost_is_refused(view):
         view(head_sweep(2, 2).to_dict())
 
 
-@pytest.mark.parametrize("view", [costs_text.render_sweep, costs_html.render_sweep])
+@pytest.mark.parametrize("view", [text.render_sweep, page.render_sweep])
 def test_what_is_no_sweep_is_refused(view):
     with pytest.raises(
         ValueError, match="expected a dict with schema 'headwise.sweep'; received 'headwise.cost'"

@@ -6,23 +6,20 @@ from typing import Any
 import pytest
 
 from headwise.inspect.report.report import HeadReport
+from headwise.plain.numbers import rounded, weight
 from headwise.plain.words import inner, visible
 from headwise.render.report import words
 from headwise.render.report.page import render_html
 from tests.render.made_pages import long_page
+from tests.render.report.test_panels import DEMO_PAGE, FULL_PAGE, HOSTILE_PAGE, cell
 from tests.render.reports import HOSTILE, make_report, own
 
 DEMO = make_report()
-DEMO_PAGE = render_html(DEMO)
 AMBIGUOUS = {"the"}  # stands twice in the demo text, so links show its position
 
 
 def head_of(report: dict[str, Any], layer: int, head: int) -> dict[str, Any]:
     return words.head_table(report)[layer, head]
-
-
-def cell(layer: int, head: int) -> str:
-    return f'#grid [data-layer="{layer}"][data-head="{head}"]'
 
 
 def option(token: int) -> str:
@@ -34,7 +31,7 @@ def drawn_links(page: Any) -> list[tuple[int, int, str]]:
     read = """paths => paths.map(p => [p.dataset.query, p.dataset.key, p.dataset.weight,
         parseFloat(p.getAttribute("stroke-width"))])"""
     lines = page.locator("#curves path").evaluate_all(read)
-    return [(int(q), int(k), weight) for q, k, weight, _ in sorted(lines, key=lambda line: -line[3])]
+    return [(int(q), int(k), shown) for q, k, shown, _ in sorted(lines, key=lambda line: -line[3])]
 
 
 def colours(page: Any) -> list[str]:
@@ -72,7 +69,7 @@ def test_a_click_on_a_head_shows_its_card_and_map(show: Any) -> None:
         assert page.inner_text("#head-why .chip") == label
         for key, found in report["scores"].items():
             texts = page.locator(f'#scores [data-score="{key}"] td').all_inner_texts()
-            assert texts[1:] == [words.number(found["value"]), words.number(found["null"])], key
+            assert texts[1:] == [rounded(found["value"]), rounded(found["null"])], key
         cells = report["pooled"]["map"]
         top = max((value, -i, -j) for i, row in enumerate(cells) for j, value in enumerate(row))
         assert darkest_cell(page, len(cells)) == [-top[1], -top[2]]
@@ -83,7 +80,7 @@ def test_the_rule_stands_beside_the_label(show: Any) -> None:
     found = next(h for _, h in sorted(words.head_table(DEMO).items()) if h["label"] == "previous")
     layer = next(layer["layer"] for layer in DEMO["layers"] if found in layer["heads"])
     page.click(cell(layer, found["head"]))
-    value = words.number(found["scores"]["previous"]["value"])
+    value = rounded(found["scores"]["previous"]["value"])
     assert f"token just before (previous token: {value} ≥ 0.5 and ≥ 5 × 0.08)." in page.inner_text(
         "#head-why"
     )
@@ -180,14 +177,14 @@ def test_the_word_it_draws_a_line_to_cat_with_its_weight(show: Any) -> None:
     lines = drawn_links(page)
     assert lines[0] == (8, 2, ".41")
     row = zip(*(head_of(DEMO, 5, 11)["rows"][part][8] for part in ("index", "weight")), strict=True)
-    assert {(key, weight) for _, key, weight in lines} == {(key, words.weight(value)) for key, value in row}
+    assert {(key, shown) for _, key, shown in lines} == {(key, weight(value)) for key, value in row}
     assert page.locator("#links li").first.inner_text() == "“it” → “cat” .41"
     assert page.inner_text('#keys [data-position="2"] .given') == ".41"
     assert page.inner_text("#queries .chosen bdi") == "it"
     assert page.get_attribute(option(8), "aria-selected") == "true"
     assert "color-mix" in page.get_attribute(option(2), "style")
     shared = 1 - sum(head_of(DEMO, 5, 11)["rows"]["weight"][8])
-    assert page.inner_text("#links-rest") == f"The other 7 tokens share {words.weight(shared)}."
+    assert page.inner_text("#links-rest") == f"The other 7 tokens share {weight(shared)}."
 
 
 def test_a_line_joins_the_rows_of_its_words(show: Any) -> None:
@@ -209,11 +206,11 @@ def test_a_line_joins_the_rows_of_its_words(show: Any) -> None:
 def test_without_a_token_the_strongest_links_are_drawn_and_lead_to_their_token(show: Any) -> None:
     page = show(DEMO_PAGE, "#layer=5&head=11")
     links = head_of(DEMO, 5, 11)["links"]
-    assert sorted(drawn_links(page)) == sorted((q, k, words.weight(w)) for q, k, w in links)
-    for item, (query, key, weight) in zip(page.locator("#links li").all(), links, strict=True):
+    assert sorted(drawn_links(page)) == sorted((q, k, weight(w)) for q, k, w in links)
+    for item, (query, key, value) in zip(page.locator("#links li").all(), links, strict=True):
         names = [word + (str(at) if word in AMBIGUOUS else "") for at, word in enumerate(DEMO["tokens"])]
         said = item.inner_text().replace("”", "").replace("“", "")
-        assert said == f"{names[query]} → {names[key]} {words.weight(weight)}"
+        assert said == f"{names[query]} → {names[key]} {weight(value)}"
     page.locator("#links li button").first.click()
     assert page.evaluate("location.hash") == f"#layer=5&head=11&token={links[0][0]}"
     page.click("#clear")
@@ -253,9 +250,9 @@ def test_the_selector_recolours_the_grid_and_says_what_the_score_means(show: Any
         assert page.inner_text("#score-meaning").startswith(score["meaning"])
         said = page.inner_text("#score-meaning")
         assert "Range 0 to" in said and f"Uniform attention would give {score['null']}." in said
-        null = words.number(head_of(DEMO, 0, 0)["scores"][score["key"]]["null"])
+        null = rounded(head_of(DEMO, 0, 0)["scores"][score["key"]]["null"])
         assert f"uniform attention: {null}" in page.inner_text("#grid-legend")
-        shown = words.number(head_of(DEMO, 3, 4)["scores"][score["key"]]["value"])
+        shown = rounded(head_of(DEMO, 3, 4)["scores"][score["key"]]["value"])
         assert f"{inner(score['name'])} {shown}" in page.get_attribute(cell(3, 4), "aria-label")
     assert colours(page) != before
     page.click('#scores [data-score="special"] button')
@@ -290,9 +287,14 @@ def test_light_and_dark(show: Any, scheme: str) -> None:
     assert colours(page) == ramp
 
 
+@pytest.mark.parametrize(
+    ("html", "place"),
+    [(DEMO_PAGE, "#layer=5&head=11&token=8"), (FULL_PAGE, "#layer=0&head=0")],
+    ids=["demo", "panels"],
+)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_has_enough_contrast(show: Any, scheme: str) -> None:
-    page = show(DEMO_PAGE, "#layer=5&head=11&token=8", color_scheme=scheme, reduced_motion="reduce")
+def test_every_text_has_enough_contrast(show: Any, scheme: str, html: str, place: str) -> None:
+    page = show(html, place, color_scheme=scheme, reduced_motion="reduce")
     poor = page.evaluate(
         """() => {
           const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -347,8 +349,8 @@ def test_hostile_tokens_are_shown_as_text(show: Any) -> None:
 
 
 def test_long_tokens_do_not_widen_the_page(show: Any) -> None:
-    for report in (make_report(HOSTILE, layers=2, heads=2), DEMO):
-        page = show(render_html(report), "#token=3", reduced_motion="reduce")
+    for html in (HOSTILE_PAGE, DEMO_PAGE, FULL_PAGE):
+        page = show(html, "#layer=0&head=0&token=3", reduced_motion="reduce")
         for width in (1280, 700, 390, 320):
             page.set_viewport_size({"width": width, "height": 800})
             page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)
@@ -439,7 +441,7 @@ def test_telling_heads_are_listed_in_words_and_open(show: Any) -> None:
         item.click()
         assert page.inner_text("#head-title") == f"Layer {entry['layer']}, head {entry['head']}"
         score = next(score["name"] for score in DEMO["scores"] if score["key"] == entry["score"])
-        said = f"{inner(score)} {words.number(entry['value'])} (uniform {words.number(entry['null'])})"
+        said = f"{inner(score)} {rounded(entry['value'])} (uniform {rounded(entry['null'])})"
         assert said in item.inner_text()
 
 

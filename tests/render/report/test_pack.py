@@ -156,6 +156,21 @@ def test_rows_that_see_nothing_do_not_count_in_a_coarser_map() -> None:
     assert cells[22:44] == [None] * 22
 
 
+def test_panels_of_heads_go_before_rows_do_and_that_is_said() -> None:
+    report = read(own(make_report(300, 6, 12)))
+    for head in heads_of(report):
+        head["distances"] = {"least": [0, 1, 2, 4], "mass": [0.1, 0.2, 0.3, 0.4], "null": [0.25] * 4}
+    whole, short = (data_of(render_html(report, budget)) for budget in (5_000_000, 300_000))
+    for head in whole["heads"]:
+        ((title, _, _, _, ((_, _, rows),)),) = head["panels"]
+        assert whole["phrases"][title] == "By distance"
+        assert [whole["phrases"][cell] for row in rows for cell in row[:2]] == [
+            "0", "0.10", "1", "0.20", "2\u20133", "0.30", "4 and more", "0.40"
+        ]  # fmt: skip
+    assert all(head["panels"] == [] for head in short["heads"])
+    assert short["leftOut"][-1] == "Left out of each head, also to stay under 0.3 MB: “By distance”."
+
+
 def test_a_budget_that_is_too_small_names_one_that_is_not() -> None:
     report = make_report(300, 6, 12)
     with pytest.raises(HeadwiseError) as caught:
@@ -169,7 +184,7 @@ def test_a_budget_that_is_too_small_names_one_that_is_not() -> None:
 
 
 def test_several_texts_stand_one_after_the_other() -> None:
-    data = pack._data(read(two_texts()), 10**6, None, 1)
+    data = pack._data(read(two_texts()), 10**6, None, 1, True)
     assert data["tokens"] == ["a", "b", "c", "v", "w", "x", "y", "z"]
     assert data["special"] == [0, 2, 7]
     cross = data["heads"][2]
@@ -185,8 +200,8 @@ def test_rows_of_passages_keep_their_places() -> None:
     report = read(own(make_report(["a", "b", "c", "d"], layers=1, heads=1)))
     head = report["layers"][0]["heads"][0]
     head["rows"] = {"queries": [1, 3], "index": [[2, 0], [0, 1]], "weight": [[0.6, 0.2], [0.5, 0.4]]}
-    (found,) = pack._data(read(report), 10**6, None, 1)["heads"]
+    (found,) = pack._data(read(report), 10**6, None, 1, True)["heads"]
     assert np.frombuffer(base64.b64decode(found["queries"]), "<u2").tolist() == [1, 3]
-    (fewer,) = pack._data(read(report), 10**6, 1, 1)["heads"]
+    (fewer,) = pack._data(read(report), 10**6, 1, 1, True)["heads"]
     assert np.frombuffer(base64.b64decode(fewer["queries"]), "<u2").tolist() == [1]
     assert pack._rows_held(report) == 2

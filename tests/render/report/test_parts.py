@@ -7,7 +7,8 @@ from rich.cells import cell_len
 
 from headwise.errors import HeadwiseError
 from headwise.render.report.schema import read
-from headwise.render.report.text import as_string, render_head, to_text
+from headwise.render.report.text import render_head, to_text
+from headwise.render.terminal import as_string
 from tests.render.report.test_schema import current
 from tests.render.reports import HOSTILE, make_report, own
 

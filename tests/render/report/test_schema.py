@@ -10,7 +10,8 @@ import pytest
 from headwise.errors import HeadwiseError
 from headwise.render.report.page import render_html
 from headwise.render.report.schema import SCHEMA, VERSION, read
-from headwise.render.report.text import as_string, render_head, to_text
+from headwise.render.report.text import render_head, to_text
+from headwise.render.terminal import as_string
 from tests.render.reports import make_report, own
 
 

@@ -3,61 +3,9 @@
 import pytest
 
 from headwise.errors import HeadwiseError
-from headwise.plain.words import inner, sentence, visible
 from headwise.render.report import words
+from headwise.render.report.schema import read
 from tests.render.reports import make_report, own
-
-
-@pytest.mark.parametrize(
-    ("token", "shown"),
-    [
-        ("cat", "cat"),
-        ("", "(empty)"),
-        (" ", "␣"),
-        ("\u00a0 ", "␣␣"),
-        (" cat", " cat"),
-        ("\n", "\\n"),
-        ("a\tb\x1b[0m", "a\\tb\\x1b[0m"),
-        ("\u2028", "\\u2028"),
-        ("\u202eabc", "\\u202eabc"),
-        ("\ud800", "\\ud800"),
-        ("\u200d", "\\u200d"),
-        ("👨\u200d👩", "👨\u200d👩"),
-        ("שלום", "שלום"),
-        ("</script>", "</script>"),
-    ],
-)
-def test_tokens_are_shown_without_characters_that_hide_or_move_text(token: str, shown: str) -> None:
-    assert visible(token) == shown
-    visible(token).encode("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0.414, ".41"),
-        (0.415001, ".42"),
-        (0.005, ".01"),
-        (0.0049, "<.01"),
-        (0.0, "<.01"),
-        (0.994, ".99"),
-        (1.0, "1"),
-    ],
-)
-def test_weights_have_two_decimals(value: float, shown: str) -> None:
-    assert words.weight(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (None, "–"), (float("nan"), "–"), (0.0, "0.00"), (0.834, "0.83"), (0.00999, "0.01"),
-        (0.0042, "0.004"), (0.0001, "<0.001"), (1.0, "1.00"), (9.994, "9.99"), (9.996, "10.0"),
-        (99.96, "100"), (171.2, "171"),
-    ],
-)  # fmt: skip
-def test_scores_have_the_digits_that_matter(value: float | None, shown: str) -> None:
-    assert words.number(value) == shown
 
 
 def test_a_link_reads_as_a_sentence() -> None:
@@ -80,19 +28,6 @@ def test_letters_are_one_each() -> None:
     labels = [{"key": key, "name": key} for key in ("separator", "self", "sink", "sss", "unlabelled")]
     found = words.letters(labels)
     assert found == {"separator": "S", "self": "E", "sink": "I", "sss": "A", "unlabelled": "·"}
-
-
-def test_phrases_become_sentences() -> None:
-    phrases = ("weight on the token before", "Weight.", "")
-    assert [sentence(phrase) for phrase in phrases] == ["Weight on the token before.", "Weight.", "."]
-
-
-def test_names_inside_a_sentence_keep_their_capitals_where_they_must() -> None:
-    assert [inner(name) for name in ("Largest weight", "BOS mass", "x")] == [
-        "largest weight",
-        "BOS mass",
-        "x",
-    ]
 
 
 SAME = (
@@ -225,5 +160,5 @@ def test_a_rule_about_rows() -> None:
 )
 def test_what_is_no_report_is_refused(report: object, message: str) -> None:
     with pytest.raises(HeadwiseError) as caught:
-        words.checked(report)  # type: ignore[arg-type]
+        read(report)  # type: ignore[arg-type]
     assert str(caught.value).startswith(message)

@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from headwise.errors import CapabilityError
-from headwise.inspect.listen.capture import Attachment, hidden_out
+from headwise.inspect.listen.attachment import Attachment, hidden_out
 
 ATTENTION = re.compile(r"attention|attn", re.IGNORECASE)
 SDPA = functional.scaled_dot_product_attention

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-from headwise.inspect.listen.capture import Attachment, AttentionCall, Seams, attached
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.listen.attachment import Attachment, Seams
+from headwise.inspect.listen.capture import attached
 from headwise.inspect.listen.intercept import TORCH_IS_CHANGED
 
 Forward = Callable[[], Any]

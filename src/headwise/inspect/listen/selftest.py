@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 from headwise.errors import CapabilityError
-from headwise.inspect.listen.capture import AttentionCall, Seams, attached
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.listen.attachment import Seams
+from headwise.inspect.listen.capture import attached
 from headwise.inspect.listen.inputs import Inputs, Sequence, forward
 from headwise.inspect.listen.seams import listen
 

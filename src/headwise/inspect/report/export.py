@@ -2,13 +2,13 @@
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwise.errors import CapabilityError, HeadwiseError
 
-if TYPE_CHECKING:
-    from headwise.inspect.report.report import HeadReport
+Report = Mapping[str, Any]  # a report as plain data
 
 COLUMNS = {
     "model": str,
@@ -29,17 +29,17 @@ COLUMNS = {
 INSTALL = "pip install pyarrow"
 
 
-def score_rows(report: "HeadReport") -> list[dict[str, Any]]:
+def score_rows(report: Report) -> list[dict[str, Any]]:
     """One row per head and score, under COLUMNS, in the order of the report."""
-    units = {score["key"]: score["unit"] for score in report.scores}
+    units = {score["key"]: score["unit"] for score in report["scores"]}
     rows = []
-    for layer in report.layers:
+    for layer in report["layers"]:
         for head in layer["heads"]:
             for key, line in head["scores"].items():
                 value, null = line["value"], line["null"]
                 rows.append(
                     {
-                        "model": report.model["name"],
+                        "model": report["model"]["name"],
                         "layer": layer["layer"],
                         "name": layer["name"],
                         "kind": layer["kind"],
@@ -58,7 +58,7 @@ def score_rows(report: "HeadReport") -> list[dict[str, Any]]:
     return rows
 
 
-def to_csv(report: "HeadReport") -> str:
+def to_csv(report: Report) -> str:
     """RFC 4180 text; numbers in full precision, missing ones empty.
 
     Text that a spreadsheet would take for a formula is opened with an apostrophe.
@@ -75,7 +75,7 @@ def _calm(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
-def write_parquet(report: "HeadReport", path: str | Path) -> None:
+def write_parquet(report: Report, path: str | Path) -> None:
     """The rows as a Parquet file, missing numbers null.
 
     Raises:

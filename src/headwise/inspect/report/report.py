@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from headwise.errors import HeadwiseError
+from headwise.inspect.report import export
 from headwise.render.report.schema import SCHEMA, VERSION, read
 
 PAGE_BUDGET = 5_000_000
@@ -116,15 +117,11 @@ class HeadReport:
     def table(self) -> list[dict[str, Any]]:
         """The score table, one row per head and score: layer, head, kind, label, score, value, null, excess
         (value − null), rows, share and all_rows."""
-        from headwise.inspect.report.export import score_rows
-
-        return score_rows(self)
+        return export.score_rows(vars(self))
 
     def to_csv(self) -> str:
         """The score table as CSV text with a header; missing numbers are empty."""
-        from headwise.inspect.report.export import to_csv
-
-        return to_csv(self)
+        return export.to_csv(vars(self))
 
     def write_parquet(self, path: str | Path) -> None:
         """The score table as a Parquet file.
@@ -132,9 +129,7 @@ class HeadReport:
         Raises:
             CapabilityError: pyarrow is not installed; the message names the command.
         """
-        from headwise.inspect.report.export import write_parquet
-
-        write_parquet(self, path)
+        export.write_parquet(vars(self), path)
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own: it can run its script and reach nothing of the notebook."""

@@ -7,7 +7,7 @@ any script but its own.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from headwise.errors import HeadwiseError
 from headwise.plain.words import visible
@@ -15,7 +15,10 @@ from headwise.render.book.figures import draw_figure
 from headwise.render.pages.offline import asset, escaped, filled, policy, to_ascii, to_script_json
 from headwise.render.pages.plain import mathematics
 
-Book = Mapping[str, Any]
+# Parts of a book: plain dicts.
+Book: TypeAlias = Mapping[str, Any]
+Lesson: TypeAlias = Mapping[str, Any]
+Exercise: TypeAlias = Mapping[str, Any]
 # One script of the page, in this order.
 SCRIPTS = ("book_compute.js", "book_parts.js", "book_labs.js", "book_heads.js", "book.js")
 _POWER = re.compile(r"\^(\([^()]*\)|<i>\w</i>|\w)")
@@ -26,14 +29,13 @@ LEVELS = {1: "recognise", 2: "apply", 3: "analyse", 4: "put together", 5: "judge
 def render_book(book: Book) -> str:
     """One self-contained page, the same bytes for the same book.
 
-    `book` is the dict of `headwise.learn.book.make_book`. Raises `HeadwiseError` for a dict that is no book.
+    `book` is the dict of `make_book` in `headwise.learn.book.contents`. Raises `HeadwiseError` for a dict
+    that is no book.
     """
     if not isinstance(book, Mapping) or book.get("schema") != "headwise.book":
         raise HeadwiseError("book", "the dict of make_book()", type(book).__name__)
-    css, script = (
-        asset("pages/base.css") + asset("book/book.css"),
-        "\n".join(asset(f"book/{name}") for name in SCRIPTS),
-    )
+    css = "".join(asset(f"{name}.css") for name in ("pages/base", "pages/worked", "book/book"))
+    script = "\n".join(asset(f"book/{name}") for name in SCRIPTS)
     data = {
         "labs": {lesson["key"]: lesson["lab"] for lesson in book["lessons"] if lesson["lab"]},
         "cards": [question["key"] for question in book["questions"]],
@@ -70,17 +72,17 @@ def _contents(book: Book) -> str:
     return "".join(items)
 
 
-def _entry(lesson: Mapping[str, Any]) -> str:
+def _entry(lesson: Lesson) -> str:
     name = f'<span class="letter">{_letter(lesson)}</span> <span>{prose(lesson["title"])}</span>'
     return f'<li><a href="#lesson-{escaped(lesson["key"])}">{name}</a></li>'
 
 
-def _letter(lesson: Mapping[str, Any]) -> str:
+def _letter(lesson: Lesson) -> str:
     """Worked examples carry their letter, other lessons none."""
     return escaped(lesson["key"]) if len(lesson["key"]) == 1 else "\u00b7"
 
 
-def _lesson(lesson: Mapping[str, Any], book: Book) -> str:
+def _lesson(lesson: Lesson, book: Book) -> str:
     key = escaped(lesson["key"])
     letter = f'<span class="letter">{key}</span> ' if len(key) == 1 else ""
     rows = "".join(
@@ -112,7 +114,7 @@ def _level(level: int, book: Book) -> str:
     return f"<h3>Level {level}: {LEVELS[level]}</h3>\n{''.join(items)}"
 
 
-def _exercise(exercise: Mapping[str, Any], book: Book) -> str:
+def _exercise(exercise: Exercise, book: Book) -> str:
     answer = _paragraphs(exercise["answer"])
     if exercise["figure"]:
         answer += draw_figure(book["figures"][exercise["figure"]])

@@ -1,6 +1,5 @@
 """The terminal view of a check: what was found, in words; then every rule in one table."""
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +9,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from headwise.plain.words import visible
-from headwise.render.trace import words as trace_words
+from headwise.plain.numbers import error
+from headwise.plain.stored import plain_data
+from headwise.plain.words import counted, visible
+from headwise.render.terminal import as_string
 
 Data = Mapping[str, Any]
 _MARKS = {
@@ -29,22 +30,12 @@ _APART = ("values", "special cases", "gradient", "layer")  # groups with an empt
 
 def render_check(report: Data) -> RenderableType:
     """The view of a `CheckReport`, from its dict. Raises `ValueError` for a dict that is none."""
-    return _Check(trace_words.plain_data(report, "headwise.check", 1))
+    return _Check(plain_data(report, "headwise.check", 1))
 
 
 def to_text(report: Data, width: int = 100, color: bool = False) -> str:
     """The view as a string, with ANSI colours only where asked."""
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        legacy_windows=False,
-        _environ={},
-    )
-    console.print(render_check(report))
-    return "\n".join(line.rstrip() for line in out.getvalue().split("\n")).rstrip("\n")
+    return as_string(render_check(report), width, color)
 
 
 class _Check:
@@ -69,7 +60,7 @@ class _Check:
         notes, follows, passed = self._count("note"), self._count("follows"), self._count("passed")
         if self.report["passed"]:
             said = Text("Right", style="bold green")
-            said.append(f": {_number(passed, 'rule')} kept", style="not bold")
+            said.append(f": {counted(passed, 'rule')} kept", style="not bold")
         else:
             names = dict.fromkeys(
                 outcome["fault"] or outcome["rule"]
@@ -78,12 +69,12 @@ class _Check:
             )
             said = Text("Wrong", style="bold red")
             said.append(f": {', '.join(names)}", style="bold")
-            said.append(f"  ({_number(failed, 'rule')} failed, {passed} kept", style="not bold")
+            said.append(f"  ({counted(failed, 'rule')} failed, {passed} kept", style="not bold")
             said.append(
                 f", {follows} more follow from the same mistake)" if follows else ")", style="not bold"
             )
         if notes:
-            said.append(f"; {_number(notes, 'note')}", style="yellow")
+            said.append(f"; {counted(notes, 'note')}", style="yellow")
         return said
 
     def _count(self, status: str) -> int:
@@ -150,8 +141,4 @@ def _measure(outcome: Data) -> str:
 
 
 def _short(value: float | None) -> str:
-    return "" if value is None else "0" if value == 0 else f"{value:.1e}"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return "" if value is None else error(value)

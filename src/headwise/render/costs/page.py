@@ -1,16 +1,15 @@
 """The pages of a cost and of a head sweep: one offline HTML file each, no script."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from headwise.plain.numbers import count
 from headwise.plain.words import visible
-from headwise.render.costs import text as words
+from headwise.render.costs import words
+from headwise.render.costs.words import Data
 from headwise.render.pages.offline import escaped
 from headwise.render.pages.plain import mathematics, page
 
-Data = Mapping[str, Any]
 _WIDTH, _HEIGHT = 720, 340
 _MOST_TICKS = 12
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 24, 64

@@ -1,36 +1,23 @@
 """The terminal views of a cost and of a head sweep."""
 
-import io
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from headwise.plain.numbers import count, power, size
-from headwise.plain.words import counted, visible
-from headwise.render.trace import words as trace_words
+from headwise.plain.numbers import count, power
+from headwise.plain.words import visible
+from headwise.render.costs import words
+from headwise.render.costs.words import Data
+from headwise.render.terminal import as_string, filled
 
-Data = Mapping[str, Any]
 _NAME = 24  # cells that names of quantities get at the most
 _FORMULA = 28  # cells that a formula has beside its number in short
 _NARROW = 16  # cells that a formula has beside its number at all
 _BAR = 12  # cells of a share of 1
 _BETWEEN, _INDENT = 2, "  "
-SWEEP = ("h", "d_k", "matrix products", "scores, values", "exponentials", "softmax")
-GROUPS = {
-    "parameters": "Parameters",
-    "pairs": "Query-key pairs of one head",
-    "flops": "Forward pass",
-    "backward": "Backward pass",
-    "bytes": "Bytes read and written, forward",
-    "intensity": "Arithmetic intensity",
-    "cache": "Key/value cache",
-    "activations": "Activations of attention",
-}
-_UNLESS_ZERO = ("flops.biases", "backward.biases")
 _OF_A_KIND = {
     "parameters.total": "parameters",
     "pairs.visible": "visible pairs",
@@ -49,80 +36,18 @@ def render_cost(cost: Data) -> RenderableType:
 
     `cost` is the dict of a `Cost`. Raises `ValueError` for a dict that is none.
     """
-    return _Cost(checked(cost, "headwise.cost"))
+    return _Cost(words.checked(cost, "headwise.cost"))
 
 
 def render_sweep(sweep: Data) -> RenderableType:
     """The table of a head sweep; `sweep` is the dict of a `Sweep`."""
-    return _Sweep(checked(sweep, "headwise.sweep"))
+    return _Sweep(words.checked(sweep, "headwise.sweep"))
 
 
 def to_text(data: Data, width: int = 100, color: bool = False) -> str:
     """A cost or a sweep as a string, with ANSI colours only where asked."""
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        legacy_windows=False,
-        _environ={},
-    )
-    console.print(render_sweep(data) if data.get("schema") == "headwise.sweep" else render_cost(data))
-    return "\n".join(line.rstrip() for line in out.getvalue().split("\n")).rstrip("\n")
-
-
-def checked(data: Data, schema: str) -> Data:
-    """The data itself, or `ValueError` when it is not of that schema in a version that can be drawn."""
-    return trace_words.plain_data(data, schema, 1)
-
-
-def lengths(work: Data) -> str:
-    """``batch 1 · 4,096 new tokens · 4,096 keys · 2 bytes a number``."""
-    parts = [
-        f"batch {count(work['batch'])}",
-        counted(work["n_q"], "new token"),
-        counted(work["n_k"], "key"),
-    ]
-    if work["cached"]:
-        parts[-1] += f", {count(work['cached'])} of them cached"
-    parts.append(f"{work['dtype_bytes']:g} bytes a number")
-    if work["cache_bytes"] != work["dtype_bytes"]:
-        parts.append(f"{work['cache_bytes']:g} in the cache")
-    return " · ".join(parts)
-
-
-def stack(cost: Data) -> str:
-    """What the numbers are for: ``one layer`` or ``12 layers``."""
-    layers = sum(kind["count"] for kind in cost["layers"])
-    return "one layer" if layers == 1 else f"all {layers} layers (L = {layers})"
-
-
-def groups(cost: Data) -> Iterator[tuple[str, list[Data]]]:
-    """Title and quantities of every group; quantities without a sum are those of the first kind of layer."""
-    totals = {quantity["key"]: quantity for quantity in cost["totals"]}
-    order = [quantity["key"] for quantity in cost["layers"][0]["quantities"]]
-    order += [key for key in totals if key not in order]
-    single = {quantity["key"]: quantity for quantity in cost["layers"][0]["quantities"]}
-    one_kind = len(cost["layers"]) == 1
-    for prefix, title in GROUPS.items():
-        keys = [key for key in order if key.partition(".")[0] == prefix]
-        found = [totals[key] if key in totals else single[key] for key in keys if key in totals or one_kind]
-        found = [quantity for quantity in found if quantity["value"] or quantity["key"] not in _UNLESS_ZERO]
-        if found:
-            yield title, found
-
-
-def value(quantity: Data) -> str:
-    """The number, with thousands apart."""
-    return count(quantity["value"])
-
-
-def short(quantity: Data) -> str:
-    """A large number in words, "" for a small one."""
-    if quantity["unit"] == "bytes":
-        return size(quantity["value"]) if quantity["value"] >= 1024 else ""
-    return power(quantity["value"]) if quantity["value"] >= 1e6 else ""
+    view = render_sweep(data) if data.get("schema") == "headwise.sweep" else render_cost(data)
+    return as_string(view, width, color)
 
 
 class _Cost:
@@ -133,12 +58,12 @@ class _Cost:
         cost, width = self.cost, options.max_width
         yield Text(visible(cost["title"]), style="bold")
         if cost["work"]:
-            yield Text(lengths(cost["work"]), style="dim")
-        yield Text(f"numbers are for {stack(cost)}", style="dim")
+            yield Text(words.lengths(cost["work"]), style="dim")
+        yield Text(f"numbers are for {words.stack(cost)}", style="dim")
         if len(cost["layers"]) > 1:
             yield Text()
             yield from _kinds(cost, width)
-        found = list(groups(cost))
+        found = list(words.groups(cost))
         columns = _Columns([quantity for _, quantities in found for quantity in quantities], width)
         for title, quantities in found:
             yield Text()
@@ -158,8 +83,8 @@ class _Columns:
     """
 
     def __init__(self, quantities: list[Data], width: int) -> None:
-        self.value = max(cell_len(value(quantity)) for quantity in quantities)
-        self.short = max(cell_len(short(quantity)) for quantity in quantities)
+        self.value = max(cell_len(words.value(quantity)) for quantity in quantities)
+        self.short = max(cell_len(words.short(quantity)) for quantity in quantities)
         self.name = min(max(cell_len(visible(quantity["name"])) for quantity in quantities), _NAME)
         room = width - len(_INDENT) - self.name - self.value - 2 * _BETWEEN
         self.has_short = room - self.short - _BETWEEN >= _FORMULA
@@ -175,12 +100,12 @@ class _Columns:
         formulas = broken(quantity["formula"], self.formula)
         for i in range(max(len(names), 1 if self.below else len(formulas))):
             line = Text(_INDENT)
-            line.append(_filled(names[i] if i < len(names) else "", self.name), style=bold)
-            numbers = [(value(quantity), self.value, bold)]
+            line.append(filled(names[i] if i < len(names) else "", self.name), style=bold)
+            numbers = [(words.value(quantity), self.value, bold)]
             if self.has_short:
-                numbers.append((short(quantity), self.short, "dim"))
+                numbers.append((words.short(quantity), self.short, "dim"))
             for text, room, style in numbers:
-                line.append(" " * _BETWEEN + _filled("" if i else text, room, right=True), style=style)
+                line.append(" " * _BETWEEN + filled("" if i else text, room, right=True), style=style)
             if not self.below and i < len(formulas):
                 line.append(" " * _BETWEEN + formulas[i], style="cyan")
             line.rstrip()
@@ -219,38 +144,28 @@ def broken(formula: str, width: int) -> list[str]:
     return [*lines, line.rstrip()]
 
 
-def _filled(text: str, width: int, right: bool = False) -> str:
-    spaces = " " * (width - cell_len(text))
-    return spaces + text if right else text + spaces
-
-
 def _grid(rows: list[list[str]], names: bool = True) -> list[Text]:
     """Rows in columns of numbers, the first of them of `names`; the first row is grey."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for i, row in enumerate(rows):
         cells = [
-            _filled(text, width, right=j > 0 or not names)
+            filled(text, width, right=j > 0 or not names)
             for j, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append(Text((" " * _BETWEEN).join(cells), style="" if i else "dim"))
     return lines
 
 
-def kind_names(cost: Data) -> list[str]:
-    """``k1 = full attention``, one line per kind of layer; the letters stand in formulas."""
-    return [f"{kind['letter']} = {visible(kind['name'])}" for kind in cost["layers"]]
-
-
 def _kinds(cost: Data, width: int) -> Iterator[Text]:
     """What the letters stand for, and the numbers of one layer of each kind, one column per kind."""
-    yield from map(Text, kind_names(cost))
+    yield from map(Text, words.kind_names(cost))
     keys = {quantity["key"] for kind in cost["layers"] for quantity in kind["quantities"]}
     rows = [["one layer", "layers"]]
     rows[0] += ["new tokens", "keys"] if cost["work"] else []
     rows[0] += [name for key, name in _OF_A_KIND.items() if key in keys]
     for kind in cost["layers"]:
-        found = {quantity["key"]: value(quantity) for quantity in kind["quantities"]}
+        found = {quantity["key"]: words.value(quantity) for quantity in kind["quantities"]}
         column = [kind["letter"], count(kind["count"])]
         column += [count(kind["work"][name]) for name in ("n_q", "n_k")] if cost["work"] else []
         column += [found.get(key, "\u2013") for key in _OF_A_KIND if key in keys]
@@ -274,13 +189,13 @@ class _Sweep:
         self.sweep = sweep
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        sweep, names = self.sweep, list(SWEEP)
-        yield Text(sweep_title(sweep), style="bold")
-        yield Text(sweep_lengths(sweep), style="dim")
+        sweep, names = self.sweep, list(words.SWEEP)
+        yield Text(words.sweep_title(sweep), style="bold")
+        yield Text(words.sweep_lengths(sweep), style="dim")
         yield Text()
-        table = [names, *(sweep_cells(row, count) for row in sweep["rows"])]
+        table = [names, *(words.sweep_cells(row, count) for row in sweep["rows"])]
         if _wide_table(table) + _BETWEEN + _BAR > options.max_width:
-            table = [names, *(sweep_cells(row, power) for row in sweep["rows"])]
+            table = [names, *(words.sweep_cells(row, power) for row in sweep["rows"])]
         bar = max(0, min(_BAR, options.max_width - _wide_table(table) - _BETWEEN))
         shares = [0.0, *(row["softmax_share"] for row in sweep["rows"])]
         for line, share in zip(_grid(table, names=False), shares, strict=True):
@@ -294,19 +209,3 @@ class _Sweep:
 
 def _wide_table(rows: list[list[str]]) -> int:
     return _wide([list(column) for column in zip(*rows, strict=True)])
-
-
-def sweep_title(sweep: Data) -> str:
-    return f"Heads from 1 to d_model = {count(sweep['d_model'])}"
-
-
-def sweep_lengths(sweep: Data) -> str:
-    """``batch 1 \u00b7 1,024 tokens \u00b7 causal``."""
-    parts = [f"batch {count(sweep['batch'])}", counted(sweep["seq"], "token")]
-    return " \u00b7 ".join(parts + (["causal"] if sweep["causal"] else []))
-
-
-def sweep_cells(row: Data, written: Callable[[float], str]) -> list[str]:
-    """The cells of one row, under the names of `SWEEP`."""
-    large = [written(row[name]) for name in ("matmul", "scores", "exponentials")]
-    return [count(row["heads"]), count(row["head_dim"]), *large, f"{row['softmax_share']:.1%}"]

@@ -1,28 +1,31 @@
 """A report as the compact data of one page, within a budget of bytes.
 
 Maps and rows are stored as base64 of little-endian integers: a weight w as round(w · ONE) in 16 bits, a
-token's position in 16 or 32 bits. Where a report is too long for the budget, the rows of the weaker query
-tokens go first, then maps are merged two cells by two; scores, labels, links and words always stay.
+token's position in 16 or 32 bits. A text of the panels, which many heads have in common, is stored once.
+Where a report is too long for the budget, the rows of the weaker query tokens go first, then maps are merged
+two cells by two, then the panels of single heads go; scores, labels, links and words always stay.
 """
 
 import base64
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from headwise.errors import HeadwiseError
+from headwise.plain.types import Array, Floats
 from headwise.plain.words import counted, inner, sentence, series, visible
 from headwise.render.report import words
-from headwise.render.report.words import Report
+from headwise.render.report.parts import IN_WORDS, Part, Table, head_parts, parts
+from headwise.render.report.words import Head, Label, Layer, Report, Score
 
 ONE, MISSING = 65534, 65535  # 16-bit codes of the weight 1 and of "no weight"
 ENOUGH_ROWS = 48  # rows of each head below which coarser maps are preferred to still fewer rows
 COARSEST = 12  # a map is not merged below this many cells a side
 
-Page = Callable[[dict[str, Any]], str]
+Data: TypeAlias = dict[str, Any]  # of the page, or of a part of it
+Page: TypeAlias = Callable[[Data], str]
 
 
 def fit(report: Report, budget: int, page: Page) -> str:
@@ -34,16 +37,16 @@ def fit(report: Report, budget: int, page: Page) -> str:
     n, heads, held = report["text"]["n_tokens"], len(words.head_table(report)), _rows_held(report)
     row = heads * _row_bytes(report)
     factors = _map_factors(report)
-    for factor in factors:
-        smallest = page(_data(report, budget, 1, factor))
+    for factor, panels in [*((factor, True) for factor in factors), (factors[-1], False)]:
+        smallest = page(_data(report, budget, 1, factor, panels))
         spare = budget - len(smallest)
         rows: int | None = min(1 + spare // row, held)
         if rows == held:
             rows = None
-        if spare < 0 or (rows is not None and rows < ENOUGH_ROWS and factor != factors[-1]):
+        if spare < 0 or (rows is not None and rows < ENOUGH_ROWS and panels):
             continue
         while rows is None or rows > 1:
-            fitted = page(_data(report, budget, rows, factor))
+            fitted = page(_data(report, budget, rows, factor, panels))
             if len(fitted) <= budget:
                 return fitted
             rows = (rows or held) - max((len(fitted) - budget) // row, 1)
@@ -90,8 +93,9 @@ def _starts(report: Report) -> tuple[dict[str, int], list[int]]:
     return dict(zip(names, starts, strict=True)), lengths
 
 
-def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[str, Any]:
-    """The data of the page: `rows` rows of every head (None: all), maps merged `factor` by `factor`."""
+def _data(report: Report, budget: int, rows: int | None, factor: int, panels: bool) -> Data:
+    """The data of the page: `rows` rows of every head (None: all), maps merged `factor` by `factor`, with or
+    without the `panels` of each head."""
     n, starts = report["text"]["n_tokens"], _starts(report)[0]
     texts = words.texts(report)
     tokens = [token for shown, _ in texts.values() for token in shown]
@@ -101,6 +105,7 @@ def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[st
     letters = words.letters(report["labels"])
     every = [head for layer in report["layers"] for head in layer["heads"]]
     unknown = {"name": "unlabelled", "score": None}
+    phrases: dict[str, int] = {}
     return {
         "headwise": report["headwise"],
         "subject": words.subject(report),
@@ -115,7 +120,8 @@ def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[st
         "layers": {str(layer["layer"]): layer["name"] for layer in report["layers"]},
         "telling": [{key: entry[key] for key in ("layer", "head", "score")} for entry in report["telling"]],
         "notes": [visible(note) for note in [*report["notes"], *_order(report)]],
-        "leftOut": _left_out(report, budget, rows, factor),
+        "leftOut": _left_out(report, budget, rows, factor, panels),
+        "panels": _panels(parts(report), phrases),
         "encoding": {"one": ONE, "missing": MISSING, "indexBytes": _index_type(report).itemsize},
         "values": {key: _column(every, key) for key in names},
         "heads": [
@@ -124,6 +130,7 @@ def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[st
                 "head": head["head"],
                 "label": head["label"],
                 "why": words.rule(labels.get(head["label"], unknown), head, names),
+                "panels": _panels(head_parts(report, layer, head) if panels else [], phrases),
                 **_places(layer, head, labels.get(head["label"], unknown), starts, texts),
                 **_map(head["pooled"], n, factor, starts[layer["queries"]] == starts[layer["keys"]] == 0),
                 **_rows(
@@ -138,7 +145,31 @@ def _data(report: Report, budget: int, rows: int | None, factor: int) -> dict[st
             for layer in report["layers"]
             for head in layer["heads"]
         ],
+        "phrases": list(phrases),
     }
+
+
+def _panels(found: Sequence[Part], phrases: dict[str, int]) -> list[Any]:
+    """Parts as the page reads them, with the number of a text among the `phrases` in its place.
+
+    Each is its title, measure, sentences, items, and tables: names of columns, those that hold words, rows.
+    """
+    return [
+        _numbered(
+            [part.title, part.measure, part.sentences, part.items, list(map(_table, part.tables))], phrases
+        )
+        for part in found
+    ]
+
+
+def _table(table: Table) -> list[Sequence[Any]]:
+    return [table.columns, [name for name in table.columns if name in IN_WORDS], table.rows]
+
+
+def _numbered(text: Any, phrases: dict[str, int]) -> Any:
+    if isinstance(text, str):
+        return phrases.setdefault(text, len(phrases))
+    return [_numbered(one, phrases) for one in text]
 
 
 def _order(report: Report) -> list[str]:
@@ -153,12 +184,12 @@ def _order(report: Report) -> list[str]:
 
 
 def _places(
-    layer: Mapping[str, Any],
-    head: Mapping[str, Any],
-    label: Mapping[str, Any],
+    layer: Layer,
+    head: Head,
+    label: Label,
     starts: Mapping[str, int],
     texts: Mapping[str, tuple[list[str], set[int]]],
-) -> dict[str, Any]:
+) -> Data:
     """Links in places of the page, and how many keys a query may see."""
     queries, keys = starts[layer["queries"]], starts[layer["keys"]]
     best = words.strongest(head, label, texts[layer["queries"]][1])
@@ -171,7 +202,7 @@ def _places(
     }
 
 
-def _score(score: Mapping[str, Any], n: int, heads: list[dict[str, Any]]) -> dict[str, Any]:
+def _score(score: Score, n: int, heads: Sequence[Head]) -> Data:
     top, span = words.span(score, n)
     if score["range"] is not None and score["range"][1] is None:  # open above: bars end at the largest head
         found = _column(heads, score["key"])
@@ -183,7 +214,7 @@ def _score(score: Mapping[str, Any], n: int, heads: list[dict[str, Any]]) -> dic
     return {**known, "inner": inner(score["name"]), "top": top, "range": span, "group": group}
 
 
-def _label(label: Mapping[str, Any], names: Mapping[str, str], letters: Mapping[str, str]) -> dict[str, Any]:
+def _label(label: Label, names: Mapping[str, str], letters: Mapping[str, str]) -> Data:
     known = {**label, "meaning": sentence(label["meaning"]), "letter": letters[label["key"]]}
     return {**known, "rule": words.general_rule(label, names)}
 
@@ -193,9 +224,9 @@ def _short(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
-def _column(heads: list[dict[str, Any]], key: str) -> dict[str, Any]:
+def _column(heads: Sequence[Head], key: str) -> Data:
     """One score of all heads: lists in the order of the heads, a single number where all agree."""
-    column: dict[str, Any] = {}
+    column: Data = {}
     for part in ("value", "null", "share"):
         numbers = [_short(head["scores"].get(key, {}).get(part)) for head in heads]
         same = part != "value" and len(set(numbers)) <= 1
@@ -207,7 +238,7 @@ def _listed(column: Any) -> list[float | None]:
     return column if isinstance(column, list) else [column]
 
 
-def _map(pooled: Mapping[str, Any], n: int, factor: int, drawn: bool) -> dict[str, Any]:
+def _map(pooled: Mapping[str, Any], n: int, factor: int, drawn: bool) -> Data:
     """The map of a head, merged `factor` by `factor`: means over query cells, sums over key cells.
 
     Only the maps of the main text are `drawn`: the page has one axis of tokens.
@@ -233,7 +264,7 @@ def _rows(
     starts: tuple[int, int],
     rows: int | None,
     index: np.dtype[Any],
-) -> dict[str, Any]:
+) -> Data:
     """The strongest keys of each query: of all that the report holds, or of the `rows` ones with the
     strongest own links.
 
@@ -245,7 +276,7 @@ def _rows(
     weights = np.asarray(part["weight"], dtype=np.float64).reshape(keys.shape)
     every = part["queries"] is None and starts == (0, 0)
     queries = np.arange(many) if part["queries"] is None else np.asarray(part["queries"], dtype=np.int64)
-    data: dict[str, Any] = {"perRow": keys.shape[1]}
+    data: Data = {"perRow": keys.shape[1]}
     if rows is not None and rows < many:
         every = False
         itself = queries[:, None] if starts[0] == starts[1] else -1
@@ -262,16 +293,16 @@ def _rows(
     return data
 
 
-def _weights(values: npt.NDArray[np.float64]) -> str:
+def _weights(values: Floats) -> str:
     codes = np.rint(np.clip(values, 0.0, 1.0) * ONE)
     return _base64(np.where(np.isfinite(codes), codes, MISSING).astype("<u2"))
 
 
-def _base64(values: npt.NDArray[Any]) -> str:
+def _base64(values: Array) -> str:
     return base64.b64encode(values.tobytes()).decode("ascii")
 
 
-def _left_out(report: Report, budget: int, rows: int | None, factor: int) -> list[str]:
+def _left_out(report: Report, budget: int, rows: int | None, factor: int, panels: bool) -> list[str]:
     """What the page lacks, in plain words."""
     n, sentences = report["text"]["n_tokens"], []
     size = f"{budget / 1e6:g} MB"
@@ -285,4 +316,10 @@ def _left_out(report: Report, budget: int, rows: int | None, factor: int) -> lis
         sentences.append(
             f"The maps are {factor} times coarser than the report\u2019s, also to stay under {size}."
         )
+    heads = [(layer, head) for layer in report["layers"] for head in layer["heads"]]
+    lost = (
+        {} if panels else {f"\u201c{part.title}\u201d": 0 for at in heads for part in head_parts(report, *at)}
+    )
+    if lost:
+        sentences.append(f"Left out of each head, also to stay under {size}: {series(list(lost))}.")
     return sentences

@@ -4,14 +4,14 @@ Hand-written HTML, CSS and JavaScript from this folder, and the report as JSON i
 run. The page is ASCII and asks for nothing; a policy inside forbids any request and any script but its own.
 """
 
-from typing import Any
-
 from headwise.plain.words import visible
 from headwise.render.pages.offline import asset, escaped, filled, policy, to_ascii, to_script_json
-from headwise.render.report import pack, words
+from headwise.render.report import pack
+from headwise.render.report.schema import read
 from headwise.render.report.words import Report
 
-SCRIPTS = ("report_data.js", "report_head.js", "report.js")  # one script of the page, in this order
+# One script of the page, in this order.
+SCRIPTS = ("report_data.js", "report_panels.js", "report_head.js", "report.js")
 
 
 def render_html(report: Report, budget: int = 5_000_000) -> str:
@@ -21,15 +21,13 @@ def render_html(report: Report, budget: int = 5_000_000) -> str:
     head, and the page says what was left out. Raises `HeadwiseError` for a dict that is no report, and for a
     budget too small for the least that makes sense (the message names that size).
     """
-    report = words.checked(report)
+    report = read(report)
     return pack.fit(report, budget, lambda data: _page(report, data))
 
 
-def _page(report: Report, data: dict[str, Any]) -> str:
-    css, script = (
-        asset("pages/base.css") + asset("report/report.css"),
-        "\n".join(asset(f"report/{name}") for name in SCRIPTS),
-    )
+def _page(report: Report, data: pack.Data) -> str:
+    css = asset("pages/base.css") + asset("report/report.css")
+    script = "\n".join(asset(f"report/{name}") for name in SCRIPTS)
     title = f"{visible(report['model']['name'])} \u2013 attention heads"
     parts = {
         "policy": policy(css, script),

@@ -43,6 +43,7 @@ function draw(before = {}) {
   if (changed("score")) drawGrid();
   if (changed("at")) drawChoice();
   if (changed("at")) drawTitle();
+  if (changed("at")) drawPanels();
   if (changed("at", "score")) drawScores();
   if (changed("at", "score")) drawReading();
   if (changed("at", "token")) drawText();
@@ -95,9 +96,9 @@ function gridCell(layer, head) {
   return cells[at];
 }
 
-function choose(at) {
+function choose(at, far = oneColumn.matches) {
   show({ at });
-  if (oneColumn.matches) $("head-panel").scrollIntoView({ behavior: calm.matches ? "auto" : "smooth" });
+  if (far) $("head-panel").scrollIntoView({ behavior: calm.matches ? "auto" : "smooth" });
 }
 
 function gridKey(at, event) {
@@ -184,6 +185,8 @@ function buildWords() {
   $("left-out").hidden = !report.leftOut.length;
   $("left-out").append(...items(report.leftOut));
   $("notes").append(...items(report.notes));
+  $("together").hidden = !report.panels.length;
+  $("panels").append(...report.panels.map(panel));
   const source = model.source ? ` (${model.source}, ${model.architecture})` : "";
   $("origin").textContent = `Made by headwise ${report.headwise} from ${model.name}${source}.`;
 

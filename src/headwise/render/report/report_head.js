@@ -1,4 +1,4 @@
-// Second part of the page's script: the chosen head. Each draw function shows `state` (see report.js).
+// Third part of the page's script: the chosen head. Each draw function shows `state` (see report.js).
 
 // ---------------------------------------------------------------- its label and its scores
 
@@ -8,6 +8,10 @@ function drawTitle() {
   const reason = rule?.score ? `${rule.meaning.slice(0, -1)} (${why}).` : report.noRule;
   $("head-title").textContent = `Layer ${layer}, head ${head}`;
   $("head-why").replaceChildren(span("chip", labelName(label)), span("quiet", reason));
+}
+
+function drawPanels() {
+  $("head-panels").replaceChildren(...heads[state.at].panels.map(panel));
 }
 
 function drawScores() {

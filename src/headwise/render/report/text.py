@@ -1,12 +1,10 @@
-"""The terminal view of a report.
+"""The terminal view of a report, and the whole card of one of its heads.
 
 `render_text` gives something that rich can print at any width; `to_text` gives the same as a string. Tokens
 are laid as plain text, never as markup.
 """
 
-import io
 from collections.abc import Sequence
-from typing import Any
 
 from rich import box
 from rich.cells import cell_len, set_cell_size
@@ -14,10 +12,14 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from headwise.plain.words import inner, visible
+from headwise.errors import HeadwiseError
+from headwise.plain.numbers import rounded
+from headwise.plain.words import inner, sentence, visible
 from headwise.render.report import words
-from headwise.render.report.parts import one_head, parts
-from headwise.render.report.words import Report
+from headwise.render.report.parts import IN_WORDS, Part, head_parts, parts
+from headwise.render.report.schema import read
+from headwise.render.report.words import Entry, Head, Label, Report
+from headwise.render.terminal import as_string
 
 _COLUMNS = ("layer", "head", "label", "value", "uniform", "strongest link")
 _NUMBERS = ("layer", "head", "value", "uniform")
@@ -34,7 +36,7 @@ def render_text(report: Report, width: int | None = None) -> RenderableType:
     `report` is the dict of a `HeadReport`; `width` the columns to use (None: what the console offers). Raises
     `HeadwiseError` for a dict that is no report.
     """
-    return _View(words.checked(report), width)
+    return _View(read(report), width)
 
 
 def render_head(report: Report, layer: int, head: int) -> RenderableType:
@@ -42,27 +44,29 @@ def render_head(report: Report, layer: int, head: int) -> RenderableType:
 
     Raises `HeadwiseError` for a dict that is no report, and for a head that it does not have.
     """
-    return Group(*one_head(words.checked(report), layer, head))
+    report = read(report)
+    table = words.head_table(report)
+    if (layer, head) not in table:
+        layers, heads = sorted({at for at, _ in table}), sorted({at for _, at in table})
+        expected = f"a layer from {layers[0]} to {layers[-1]} and a head from {heads[0]} to {heads[-1]}"
+        raise HeadwiseError("head", expected, f"layer {layer}, head {head}", "--head 5.11")
+    found = table[layer, head]
+    where = next(entry for entry in report["layers"] if entry["layer"] == layer)
+    label = next((one for one in report["labels"] if one["key"] == found["label"]), None)
+    names = {one["key"]: one["name"] for one in report["scores"]}
+    title = Text(f"Layer {layer}, head {head}: ", style="bold")
+    title.append(visible(label["name"] if label else found["label"]))
+    if label is not None and label["score"] is not None:
+        title.append(f" ({visible(words.rule(label, found, names))})", style="not bold")
+    kind = "cross-attention" if where["kind"] == "cross" else "self-attention"
+    place = Text(visible(f"{where['name']}: {kind}, from {where['queries']} to {where['keys']}"), style="dim")
+    more = [line for part in head_parts(report, where, found) for line in (Text(), *_part(part))]
+    return Group(title, place, Text(), _card(report, found), *more)
 
 
 def to_text(report: Report, width: int = 80, color: bool = False) -> str:
     """The terminal view as a string, `width` columns wide, with ANSI colours only where asked."""
-    return as_string(render_text(report, width), width, color)
-
-
-def as_string(view: RenderableType, width: int = 80, color: bool = False) -> str:
-    """What rich would print of the view, `width` columns wide."""
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        height=100,  # with both sizes given, TERM and COLUMNS have no say
-        force_terminal=color,
-        color_system="standard" if color else None,
-        legacy_windows=False,
-    )
-    console.print(view)
-    return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
+    return as_string(render_text(report, width), width, color) + "\n"
 
 
 class _View:
@@ -73,7 +77,7 @@ class _View:
         self.texts = words.texts(report)
         self.layers = {layer["layer"]: layer for layer in report["layers"]}
         self.labels = {label["key"]: label for label in report["labels"]}
-        self.scores = {score["key"]: score for score in report["scores"]}
+        self.scores = {one["key"]: one for one in report["scores"]}
         self.letters = words.letters(report["labels"])
         self.heads = words.head_table(report)
 
@@ -83,7 +87,7 @@ class _View:
         if self.report["telling"]:
             blocks += [Text("Most telling heads", style="bold"), self._telling(width), Text()]
         blocks += [Text("All heads, by label", style="bold"), *self._map(width), self._legend(width), Text()]
-        blocks += parts(self.report)
+        blocks += [line for part in parts(self.report) for line in (*_part(part), Text())]
         blocks += [Text(visible(note)) for note in self.report.get("notes", ())]
         yield Group(*blocks, *self._closing())
 
@@ -108,7 +112,7 @@ class _View:
         label = _widest("label", rows)
         spare = self._room(columns, rows, width) - min(max(map(cell_len, links)), room)
         cells = {"label": max(label + min(spare, 0), 1)}  # on the narrowest terminals the label gives way
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+        table = _table()
         for name in columns:
             if name in _NUMBERS:
                 table.add_column(name, justify="right", min_width=_widest(name, rows), no_wrap=True)
@@ -123,21 +127,21 @@ class _View:
         """Cells that the last column has, the link, when the others take what they need."""
         return width - sum(_widest(name, rows) + _GAP for name in columns[:-1])
 
-    def _cells(self, entry: dict[str, Any], in_full: bool) -> dict[str, str]:
+    def _cells(self, entry: Entry, in_full: bool) -> dict[str, str]:
         """The cells of a row; `in_full`: the label with the score or the rows that it rests on."""
         name = self._label(entry["label"])["name"]
-        score = inner(self.scores[entry["score"]]["name"])
+        rests_on = inner(self.scores[entry["score"]]["name"])
         found = self.heads[entry["layer"], entry["head"]]["scores"].get(entry["score"], {})
-        more = ["" if score == name else score, words.in_rows(found, self.report["text"]["n_tokens"])]
+        more = ["" if rests_on == name else rests_on, words.in_rows(found, self.report["text"]["n_tokens"])]
         return {
             "layer": str(entry["layer"]),
             "head": str(entry["head"]),
             "label": ", ".join([name, *filter(None, more)]) if in_full else name,
-            "value": words.number(entry["value"]),
-            "uniform": words.number(entry["null"]),
+            "value": rounded(entry["value"]),
+            "uniform": rounded(entry["null"]),
         }
 
-    def _link(self, entry: dict[str, Any], room: int | None = None) -> str:
+    def _link(self, entry: Entry, room: int | None = None) -> str:
         """The strongest link of the head, in `room` cells where it is cut (None: in full)."""
         head = self.heads[entry["layer"], entry["head"]]
         layer = self.layers[entry["layer"]]
@@ -152,7 +156,7 @@ class _View:
             key = _fit(key, room - cell_len(query))
         return words.link(query, key, found[2])
 
-    def _label(self, key: str) -> dict[str, Any]:
+    def _label(self, key: str) -> Label:
         return self.labels.get(key, {"key": key, "name": key, "score": None})
 
     def _map(self, width: int) -> list[RenderableType]:
@@ -196,6 +200,49 @@ class _View:
             else [reading, words.CAVEAT]
         )
         return [Text(sentence, style="dim") for sentence in sentences]
+
+
+def _part(part: Part) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text(part.title, style="bold")]
+    lines += [Text(part.measure, style="dim")] if part.measure else []
+    lines += [Text(said) for said in part.sentences]
+    lines += [Text(f"  {item}") for item in part.items]
+    for found in part.tables:
+        table = _table(*found.columns)
+        for row in found.rows:
+            table.add_row(*(_cell(text, i < found.cut) for i, text in enumerate(row)))
+        lines.append(table)
+    return lines
+
+
+def _cell(text: str, cut: bool) -> Text:
+    return Text(text, overflow="ellipsis", no_wrap=True) if cut else Text(text)
+
+
+def _card(report: Report, head: Head) -> RenderableType:
+    """Every score of one head, with its null, meaning and denominator."""
+    table = _table("score", "value", "uniform", "rows", "what it is")
+    for one in report["scores"]:
+        line = head["scores"].get(one["key"])
+        if line is None:
+            continue
+        unit = f" ({one['unit']})" if one["unit"] else ""
+        meaning = sentence(visible(one["meaning"]))
+        if line["all_rows"] is not None:
+            meaning += f" Over all queries: {rounded(line['all_rows'])}."
+        rows = "" if line["rows"] is None else f"{line['rows']:,}"
+        cells = (visible(one["name"]) + unit, rounded(line["value"]), rounded(line["null"]), rows)
+        table.add_row(*map(Text, cells), Text(meaning, style="dim"))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for name in columns:
+        table.add_column(
+            name, justify="left" if name in (*IN_WORDS, "score", "what it is") else "right", overflow="fold"
+        )
+    return table
 
 
 def _widest(name: str, rows: Sequence[dict[str, str]]) -> int:

@@ -6,12 +6,20 @@ and the page say the same thing in the same words.
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+from headwise.plain.numbers import rounded, weight
 from headwise.plain.words import counted, inner, series, visible
-from headwise.render.report import schema
 
-Report = Mapping[str, Any]
+# Parts of a report: plain dicts.
+Report: TypeAlias = Mapping[str, Any]
+Layer: TypeAlias = Mapping[str, Any]
+Head: TypeAlias = Mapping[str, Any]
+Label: TypeAlias = Mapping[str, Any]
+Score: TypeAlias = Mapping[str, Any]  # what a score is
+Cell: TypeAlias = Mapping[str, Any]  # what a head has of a score
+Entry: TypeAlias = Mapping[str, Any]  # one head in a ranking
+
 UNLABELLED = "unlabelled"
 CAVEAT = (
     "A weight says where a head looked. It is not proof of what the model used for its answer "
@@ -38,36 +46,12 @@ LINKS_LEAVE_OUT = (
 )
 
 
-def checked(report: Report) -> Report:
-    """The report as one of this version, or `HeadwiseError` when it is none that this release can draw."""
-    return schema.read(report)
-
-
-def number(value: float | None) -> str:
-    """A score with the digits that matter: 0.83, 12.4, 0.004, <0.001; a missing one is a dash."""
-    if value is None or not math.isfinite(value):
-        return "\u2013"
-    size = abs(value)
-    if size >= 0.00995 or size == 0:
-        return f"{value:.2f}" if size < 9.995 else f"{value:.1f}" if size < 99.95 else f"{value:.0f}"
-    return f"{value:.3f}" if size >= 0.0005 else "<0.001"
-
-
-def weight(value: float) -> str:
-    """A weight as it stands beside a line: .41; 1 and <.01 at the ends."""
-    if value >= 0.995:
-        return "1"
-    return f"{value:.2f}"[1:] if value >= 0.005 else "<.01"
-
-
 def link(query: str, key: str, value: float) -> str:
     """``"it" → "cat" .41``."""
     return f'"{query}" \u2192 "{key}" {weight(value)}'
 
 
-def strongest(
-    head: Mapping[str, Any], label: Mapping[str, Any], special: Collection[int]
-) -> tuple[int, int, float] | None:
+def strongest(head: Head, label: Label, special: Collection[int]) -> tuple[int, int, float] | None:
     """The (query, key, weight) that tells most about the head, None where it links no two tokens.
 
     Links leave out special tokens and the token itself. A head whose label is about special tokens is told by
@@ -85,9 +69,7 @@ def strongest(
     return best
 
 
-def _largest(
-    head: Mapping[str, Any], special: Collection[int], itself: bool
-) -> tuple[int, int, float] | None:
+def _largest(head: Head, special: Collection[int], itself: bool) -> tuple[int, int, float] | None:
     """The largest weight over the rows, from a query that is not special where there is one.
 
     `itself` says whether a weight of a token on itself counts.
@@ -98,7 +80,7 @@ def _largest(
     return max(ends, key=lambda end: end[2], default=None)
 
 
-def kept_rows(head: Mapping[str, Any]) -> Iterator[tuple[int, list[int], list[float]]]:
+def kept_rows(head: Head) -> Iterator[tuple[int, list[int], list[float]]]:
     """(query, its strongest keys, their weights) of every row that the report holds."""
     rows = head["rows"]
     queries = rows.get("queries")
@@ -130,7 +112,7 @@ def pronoun_link(report: Report) -> tuple[int, int, int, int] | None:
     return max(found, key=lambda link: link[0])[1:] if found else None
 
 
-def letters(labels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def letters(labels: Sequence[Label]) -> dict[str, str]:
     """One character for each label key: the first free letter of its name, ``·`` for unlabelled."""
     chosen = {UNLABELLED: "\u00b7"}
     for label in labels:
@@ -141,21 +123,21 @@ def letters(labels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return chosen
 
 
-def rule(label: Mapping[str, Any], head: Mapping[str, Any], score_names: Mapping[str, str]) -> str:
+def rule(label: Label, head: Head, score_names: Mapping[str, str]) -> str:
     """Why the head has its label, in numbers: ``previous token: 0.83 ≥ 0.5 and ≥ 5 × 0.04``."""
     if label.get("score") is None:
         return f"{label['name']}: no rule matched"
     cell = head["scores"].get(label["score"], {})
     name = inner(score_names.get(label["score"], label["score"]))
-    reason = f"{name}: {number(cell.get('value'))} \u2265 {label['threshold']:g}"
+    reason = f"{name}: {rounded(cell.get('value'))} \u2265 {label['threshold']:g}"
     if label.get("times_null") and cell.get("null") is not None:
-        reason += f" and \u2265 {label['times_null']:g} \u00d7 {number(cell['null'])}"
+        reason += f" and \u2265 {label['times_null']:g} \u00d7 {rounded(cell['null'])}"
     if label.get("rows") and cell.get("rows") is not None:
         reason += f", in {cell['rows']:,} \u2265 {label['rows']} rows"
     return reason
 
 
-def general_rule(label: Mapping[str, Any], score_names: Mapping[str, str]) -> str:
+def general_rule(label: Label, score_names: Mapping[str, str]) -> str:
     """The rule of a label without a head: ``previous token ≥ 0.5 and ≥ 5 × uniform``."""
     if label.get("score") is None:
         return "no rule matched"
@@ -168,7 +150,7 @@ def general_rule(label: Mapping[str, Any], score_names: Mapping[str, str]) -> st
     return reason
 
 
-def no_rule(labels: Sequence[Mapping[str, Any]]) -> str:
+def no_rule(labels: Sequence[Label]) -> str:
     """What stands beside an unlabelled head; names the labels that this text is too short for."""
     names = [str(label["name"]) for label in labels if not label.get("reachable", True)]
     if not names:
@@ -176,14 +158,14 @@ def no_rule(labels: Sequence[Mapping[str, Any]]) -> str:
     return f"No rule of the table below matched; on this text {series(names)} cannot be reached."
 
 
-def in_rows(cell: Mapping[str, Any], n_tokens: int) -> str:
+def in_rows(cell: Cell, n_tokens: int) -> str:
     """``in 2 of 16 rows`` for a score that is a mean over the rows with a possible match, else nothing."""
     if cell.get("share") is None or cell.get("rows") is None:
         return ""
     return f"in {cell['rows']:,} of {counted(n_tokens, 'row')}"
 
 
-def span(score: Mapping[str, Any], n_tokens: int) -> tuple[float, str]:
+def span(score: Score, n_tokens: int) -> tuple[float, str]:
     """The largest value that the score can take on `n_tokens` tokens, and its range in words."""
     if score.get("range") is not None:
         low, high = score["range"]
@@ -194,7 +176,7 @@ def span(score: Mapping[str, Any], n_tokens: int) -> tuple[float, str]:
         return float(max(n_tokens, 1)), f"1 to {counted(max(n_tokens, 1), 'key')}"
     if score["unit"] == "nats":
         top = math.log(max(n_tokens, 1))
-        return top, f"0 to {number(top)} nats (ln {n_tokens})"
+        return top, f"0 to {rounded(top)} nats (ln {n_tokens})"
     if score["unit"] == "tokens":
         return float(max(n_tokens - 1, 0)), f"0 to {counted(max(n_tokens - 1, 0), 'token')}"
     return 1.0, "0 to 1"
@@ -237,6 +219,6 @@ def texts(report: Report) -> dict[str, tuple[list[str], set[int]]]:
     }
 
 
-def head_table(report: Report) -> dict[tuple[int, int], dict[str, Any]]:
+def head_table(report: Report) -> dict[tuple[int, int], Head]:
     """(layer, head) -> the head's part of the report, in reading order."""
     return {(layer["layer"], head["head"]): head for layer in report["layers"] for head in layer["heads"]}

@@ -1,13 +1,11 @@
 """A trace as Markdown with LaTeX formulas (``$$ ... $$``), for notebooks, wikis and lecture notes."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from headwise.plain import numbers
 from headwise.plain.words import visible
 from headwise.render.trace import words
-from headwise.render.trace.words import Trace
+from headwise.render.trace.words import Step, StepArray, Trace
 
 _MOST_ROWS, _MOST_COLUMNS = 10, 8
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|$~&])")
@@ -30,7 +28,7 @@ def render_markdown(trace: Trace) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _step(trace: Trace, number: int, step: Mapping[str, Any]) -> list[str]:
+def _step(trace: Trace, number: int, step: Step) -> list[str]:
     lines = [f"## {number}. {text(step['name'])}", "", letters(step["why"]), "", f"$$ {step['latex']} $$", ""]
     if step["worked"]:
         lines += [*(f"* {letters(visible(line))}" for line in step["worked"]), ""]
@@ -47,7 +45,7 @@ def _step(trace: Trace, number: int, step: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _array(array: Mapping[str, Any], trace: Trace) -> list[str]:
+def _array(array: StepArray, trace: Trace) -> list[str]:
     left_out = words.left_out(array)
     caption = f"{text(array['meaning'])}, {letters(words.shape(array))}" + (
         f" ({left_out})" if left_out else ""

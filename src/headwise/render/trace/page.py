@@ -1,14 +1,11 @@
 """The page of a trace: one offline HTML file, no script; it is the same for the same trace."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from headwise.plain import numbers
 from headwise.plain.words import visible
 from headwise.render.pages.offline import escaped
 from headwise.render.pages.plain import mathematics, page
 from headwise.render.trace import words
-from headwise.render.trace.words import Trace
+from headwise.render.trace.words import Check, Fact, Step, StepArray, Trace
 
 _MOST_ROWS, _MOST_COLUMNS = 16, 10
 
@@ -41,7 +38,7 @@ def render_html(trace: Trace) -> str:
     return page(f"{title} \u2013 headwise", trace["headwise"], "\n".join(part for part in body if part))
 
 
-def _step(trace: Trace, number: int, step: Mapping[str, Any]) -> str:
+def _step(trace: Trace, number: int, step: Step) -> str:
     parts = [
         f'<section class="step" id="{escaped(step["key"])}">',
         "<div>",
@@ -64,7 +61,7 @@ def _list(kind: str, items: list[str]) -> str:
     return f'<ul class="{kind}">{"".join(f"<li>{item}</li>" for item in items)}</ul>' if items else ""
 
 
-def _facts(facts: list[Mapping[str, Any]]) -> str:
+def _facts(facts: list[Fact]) -> str:
     rows = [
         f"<div><dt>{mathematics(visible(item['name']))}</dt><dd>{escaped(words.fact(item))}</dd></div>"
         for item in facts
@@ -72,7 +69,7 @@ def _facts(facts: list[Mapping[str, Any]]) -> str:
     return f'<dl class="facts">{"".join(rows)}</dl>' if rows else ""
 
 
-def _checks(checks: list[Mapping[str, Any]]) -> str:
+def _checks(checks: list[Check]) -> str:
     lines = []
     for check in checks:
         error = escaped(words.check_error(check))
@@ -81,7 +78,7 @@ def _checks(checks: list[Mapping[str, Any]]) -> str:
     return f'<ul class="checks">{"".join(lines)}</ul>' if lines else ""
 
 
-def _array(array: Mapping[str, Any], trace: Trace) -> str:
+def _array(array: StepArray, trace: Trace) -> str:
     left_out = words.left_out(array)
     caption = (
         f'<b class="math">{mathematics(array["name"], formula=True)}</b> {escaped(array["meaning"])}<br>'

@@ -1,8 +1,6 @@
 """The terminal view of a trace."""
 
-import io
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -10,8 +8,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from headwise.plain.words import visible
+from headwise.render.terminal import as_string, filled
 from headwise.render.trace import words
-from headwise.render.trace.words import Trace
+from headwise.render.trace.words import Fact, Step, StepArray, Trace
 
 _MOST_ROWS, _MOST_COLUMNS, _MOST_HEADS = 10, 12, 4
 _INDENT = 3
@@ -30,17 +29,7 @@ def render_trace(trace: Trace, width: int | None = None) -> RenderableType:
 
 def to_text(trace: Trace, width: int = 80, color: bool = False) -> str:
     """The terminal view as a string, with ANSI colours only where asked."""
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        legacy_windows=False,
-        _environ={},
-    )
-    console.print(render_trace(trace, width))
-    return "\n".join(line.rstrip() for line in out.getvalue().split("\n")).rstrip("\n")
+    return as_string(render_trace(trace, width), width, color)
 
 
 class _View:
@@ -66,7 +55,7 @@ class _View:
         for note in (words.compared(trace), *trace["notes"]):
             yield Text(visible(note), style="dim")
 
-    def _step(self, step: Mapping[str, Any], width: int) -> list[RenderableType]:
+    def _step(self, step: Step, width: int) -> list[RenderableType]:
         parts: list[RenderableType] = [Text(step["why"]), Text(step["formula"], style="cyan")]
         parts += [Text(visible(line), style="dim") for line in step["worked"]]
         for array in step["arrays"]:
@@ -79,12 +68,12 @@ class _View:
             parts.append(line)
         return parts
 
-    def _fact(self, fact: Mapping[str, Any]) -> Text:
+    def _fact(self, fact: Fact) -> Text:
         line = Text(f"{visible(fact['name'])}: ")
         line.append(words.fact(fact), style="bold")
         return line
 
-    def _array(self, array: Mapping[str, Any], width: int) -> list[RenderableType]:
+    def _array(self, array: StepArray, width: int) -> list[RenderableType]:
         caption = Text(array["name"], style="bold")
         caption.append(f"  {array['meaning']}, {words.shape(array)}", style="not bold")
         left_out = words.left_out(array, _MOST_HEADS)
@@ -92,7 +81,7 @@ class _View:
             caption.append(f" ({left_out})", style="not bold dim")
         return [caption, *_flow([_grid(table) for table in self._fitting(array, width)], width)]
 
-    def _fitting(self, array: Mapping[str, Any], width: int) -> list[words.Table]:
+    def _fitting(self, array: StepArray, width: int) -> list[words.Table]:
         """As many columns as the terminal has room for."""
         most = _MOST_COLUMNS
         while True:
@@ -118,23 +107,18 @@ def _widths(table: words.Table) -> list[int]:
 def _grid(table: words.Table) -> list[Text]:
     """The lines of one matrix, all equally wide: names grey, heavy weights bold."""
     names, *columns = _widths(table)
-    first = Text(_filled(table.caption, names, left=True), style="dim")
+    first = Text(filled(table.caption, names), style="dim")
     for name, width in zip(table.columns, columns, strict=True):
-        first.append(_filled(name, width + _BETWEEN))
+        first.append(filled(name, width + _BETWEEN, right=True))
     lines = [first]
     for i, (name, row) in enumerate(zip(table.rows, table.cells, strict=True)):
         line = Text()
-        line.append(_filled(name, names, left=True), style="dim")
+        line.append(filled(name, names), style="dim")
         for j, (cell, width) in enumerate(zip(row, columns, strict=True)):
             heavy = table.shades is not None and table.shades[i][j] >= _HEAVY
-            line.append(_filled(cell, width + _BETWEEN), style="bold" if heavy else "")
+            line.append(filled(cell, width + _BETWEEN, right=True), style="bold" if heavy else "")
         lines.append(line)
     return lines
-
-
-def _filled(text: str, width: int, left: bool = False) -> str:
-    spaces = " " * (width - cell_len(text))
-    return text + spaces if left else spaces + text
 
 
 def _flow(grids: list[list[Text]], width: int) -> Iterator[Text]:

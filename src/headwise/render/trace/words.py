@@ -2,12 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from headwise.plain import numbers
+from headwise.plain.stored import plain_data
 from headwise.plain.words import visible
 
-Trace = Mapping[str, Any]
+# Parts of a trace: plain dicts.
+Trace: TypeAlias = Mapping[str, Any]
+Step: TypeAlias = Mapping[str, Any]
+StepArray: TypeAlias = Mapping[str, Any]
+Fact: TypeAlias = Mapping[str, Any]
+Check: TypeAlias = Mapping[str, Any]
 SCHEMA, VERSION = "headwise.trace", 1
 _BY_HAND = 16  # cells
 _LONG_NAME = 18  # characters of a token beside a table
@@ -30,21 +36,6 @@ class Table:
 def checked(trace: Trace) -> Trace:
     """The trace itself, or `ValueError` when it is none that this release can draw."""
     return plain_data(trace, SCHEMA, VERSION)
-
-
-def plain_data(data: Mapping[str, Any], schema: str, version: int) -> Mapping[str, Any]:
-    """The data itself, or `ValueError` when it is not a dict of that schema and version."""
-    found = data.get("schema") if isinstance(data, Mapping) else type(data).__name__
-    if found != schema:
-        raise ValueError(
-            f"data: expected a dict with schema {schema!r}; received {found!r}. Hint: pass to_dict()"
-        )
-    if data.get("version") != version:
-        raise ValueError(
-            f"data: expected version {version} of {schema}; received {data.get('version')!r}. "
-            "Hint: make it again with this headwise"
-        )
-    return data
 
 
 def subject(trace: Trace) -> str:
@@ -82,12 +73,12 @@ def compared(trace: Trace) -> str:
     return f"{found['function']} {verb}: largest difference {_measured(error, allowed, found['why'])}."
 
 
-def shape(array: Mapping[str, Any]) -> str:
+def shape(array: StepArray) -> str:
     """``n × d_k = 4 × 2``."""
     return f"{' × '.join(array['letters'])} = {' × '.join(map(str, array['shape']))}"
 
 
-def fact(item: Mapping[str, Any]) -> str:
+def fact(item: Fact) -> str:
     """A fact's value as text."""
     value = item["value"]
     if isinstance(value, str):
@@ -95,12 +86,12 @@ def fact(item: Mapping[str, Any]) -> str:
     return numbers.count(value) if isinstance(value, int) else numbers.number(value)
 
 
-def check_line(check: Mapping[str, Any]) -> str:
+def check_line(check: Check) -> str:
     """The claim and the error that was found."""
     return f"{check['claim']}; {check_error(check)}"
 
 
-def check_error(check: Mapping[str, Any]) -> str:
+def check_error(check: Check) -> str:
     """``error 1.1e-16``; an error that calls for a word is told with what is allowed, and why so much."""
     return f"error {_measured(check['error'], check['tolerance'], check['why'])}"
 
@@ -116,7 +107,7 @@ def _notable(error: float) -> bool:
 
 
 def tables(
-    array: Mapping[str, Any], trace: Trace, most_rows: int, most_columns: int, most_heads: int = SHOWN_HEADS
+    array: StepArray, trace: Trace, most_rows: int, most_columns: int, most_heads: int = SHOWN_HEADS
 ) -> Iterator[Table]:
     """The matrices of an array, one per head; what is too long loses its middle. Nothing for a shape only."""
     values, axes, size = array["values"], list(array["axes"]), list(array["shape"])
@@ -148,7 +139,7 @@ def tables(
         )
 
 
-def left_out(array: Mapping[str, Any], most_heads: int = SHOWN_HEADS) -> str:
+def left_out(array: StepArray, most_heads: int = SHOWN_HEADS) -> str:
     """What a view says about an array that it does not show, or not all of."""
     if array["values"] is None:
         return "as given; too large to show"

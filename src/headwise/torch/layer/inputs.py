@@ -1,6 +1,6 @@
 """The arguments of one call of a layer: checked, and brought into the form that ``attention`` takes."""
 
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from headwise.compute.arrays import integers
 from headwise.compute.options import both_readings
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
+from headwise.plain.types import AnyArray
 from headwise.plain.values import is_whole, shown
-from headwise.torch.arguments import Shape
+from headwise.torch.arguments import Shape, check_kind
 from headwise.torch.caches.cache import Cache, Offset, Seen
 from headwise.torch.layer.heads import KeysValues
 
 
-def check_input(name: str, x: Any, width: int, projection: nn.Module, lead: Shape | None = None) -> None:
+def check_input(name: str, x: Tensor, width: int, projection: nn.Module, lead: Shape | None = None) -> None:
     """One input of the layer: ``(*lead, n, width)``, of the dtype of its projection.
 
     Raises:
@@ -40,37 +41,27 @@ def check_input(name: str, x: Any, width: int, projection: nn.Module, lead: Shap
         check_kind(name, x, projection.weight)
 
 
-def check_kind(name: str, x: Tensor, weight: Tensor) -> None:
-    """An input is of the dtype and on the device of what it is multiplied with.
+def check_roles(key: Any, value: Any, positions: Any, key_positions: Any, rotary: bool) -> None:
+    """Arguments that do not go together.
+
+    Args:
+        rotary: the layer turns queries and keys.
 
     Raises:
-        DtypeError: it is not.
+        HeadwiseError: with the name of the one that has to go.
     """
-    if x.dtype != weight.dtype and not under_autocast(x):
-        hint = f"{name}.to({weight.dtype}): nothing is cast in silence"
-        if x.is_floating_point():
-            hint = f"layer.to({x.dtype}), or {hint}"
-        raise DtypeError(name, f"{weight.dtype}, the dtype of the layer", str(x.dtype), hint)
-    if x.device != weight.device:
-        hint = f"layer.to({str(x.device)!r}), or {name}.to({str(weight.device)!r})"
-        raise DtypeError(name, f"a tensor on {weight.device}, as the layer is", str(x.device), hint)
-
-
-def under_autocast(x: Tensor) -> bool:
-    """Is autocast on where this tensor lives? Not every device knows it."""
-    kind = x.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-
-
-def refuse_script() -> NoReturn:
-    """What torch asks a module for before it scripts it.
-
-    Raises:
-        CapabilityError: always.
-    """
-    expected = "torch.compile or torch.export, which both take the layer"
-    hint = "torch.export.export(model, (x,)): TorchScript has no keyword-only arguments"
-    raise CapabilityError("layer", expected, "torch.jit.script", hint)
+    if value is not None and not isinstance(key, Tensor):
+        received = "a value without a key" if key is None else "a value beside a KeysValues"
+        raise HeadwiseError("value", "None without a key tensor", received, "layer(x, memory, values)")
+    for name, given in (("positions", positions), ("key_positions", key_positions)):
+        if given is None:
+            continue
+        if not rotary:
+            hint = "rope=True turns queries and keys by their positions; ALiBi and T5 go by query_offset"
+            raise HeadwiseError(name, "None: this layer has no rotary positions", shown(given), hint)
+        if isinstance(key, KeysValues) and name == "key_positions":
+            hint = "give them to keys_and_values"
+            raise HeadwiseError(name, "None beside a KeysValues, whose keys are turned", "positions", hint)
 
 
 def check_kept(kept: KeysValues, lead: Shape, heads: int, widths: tuple[int, int]) -> None:
@@ -88,11 +79,12 @@ def check_kept(kept: KeysValues, lead: Shape, heads: int, widths: tuple[int, int
             raise ShapeError("key", expected, f"shape {shape}", hint)
 
 
-def check_cache(cache: Any, layer: Any, own: bool, is_causal: bool | None, placed: bool) -> None:
-    """What a cache asks of the layer and of the call.
+def check_cache(cache: Any, own: bool, is_causal: bool, placed: bool) -> None:
+    """What a cache asks of a call.
 
     Args:
         own: self-attention.
+        is_causal: the layer is, or the call says itself whether it is.
         placed: the call says itself where its queries stand.
 
     Raises:
@@ -109,16 +101,14 @@ def check_cache(cache: Any, layer: Any, own: bool, is_causal: bool | None, place
         expected = "None beside a cache, which knows where the queries stand"
         hint = "leave query_offset and causal_alignment out"
         raise HeadwiseError("query_offset", expected, "an offset or alignment", hint)
-    if is_causal is None and not layer.is_causal:
+    if not is_causal:
         expected = "True beside a cache: a piece must not depend on tokens that come later"
         hint = "is_causal=True; is_causal=False in the call lets the tokens of this piece see each other"
         raise CapabilityError("is_causal", expected, "a layer that is not causal", hint)
-    cache.check_window(layer.window_size)
-    cache.check_user(layer)
 
 
 def merge_masks(
-    attn_mask: Tensor | None, key_mask: Tensor | None, segment_ids: Any, n_q: int
+    attn_mask: Tensor | None, key_mask: Tensor | None, segment_ids: AnyArray, n_q: int
 ) -> tuple[Tensor | None, Any]:
     """Let padding be seen by nobody, without an array of pairs: as a mask of one row, or as segments.
 

@@ -1,18 +1,32 @@
 """Multi-head attention as a torch layer: projections, positions and caches around ``attention``."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
-from headwise.compute.request import AuxRequest
-from headwise.torch.caches.cache import Cache
-from headwise.torch.layer.forward import attend_heads, project_once
+from headwise.compute.request import Aux, AuxRequest
+from headwise.errors import CapabilityError, HeadwiseError, ShapeError
+from headwise.plain.types import AnyArray
+from headwise.plain.values import shown
+from headwise.torch.arguments import check_key_mask, refuse_script
+from headwise.torch.caches.cache import Cache, Offset, Place
+from headwise.torch.functional import attention
 from headwise.torch.layer.heads import Heads, KeysValues
-from headwise.torch.layer.inputs import refuse_script
-from headwise.torch.layer.prune import prune
-from headwise.torch.layer.sizes import (
+from headwise.torch.layer.inputs import (
+    check_cache,
+    check_input,
+    check_kept,
+    check_roles,
+    merge_masks,
+    offset_of,
+    seen_columns,
+)
+from headwise.torch.layer.pruning import keep_columns, keep_rows, like, remaining
+from headwise.torch.layer.settings import (
     check_options,
     resolve_alibi,
     resolve_norms,
@@ -21,6 +35,7 @@ from headwise.torch.layer.sizes import (
     resolve_sizes,
 )
 from headwise.torch.positions.biases import AlibiPositions, T5Positions
+from headwise.torch.positions.embeddings import check_positions
 
 
 class MultiHeadAttention(nn.Module):
@@ -101,7 +116,7 @@ class MultiHeadAttention(nn.Module):
         is_causal: bool = False,
         dropout: float = 0.0,
         scale: float | None = None,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
@@ -162,18 +177,18 @@ class MultiHeadAttention(nn.Module):
         attn_mask: Tensor | None = None,
         attn_bias: Tensor | None = None,
         key_mask: Tensor | None = None,
-        segment_ids: Any = None,
+        segment_ids: AnyArray | None = None,
         is_causal: bool | None = None,
         causal_alignment: str | None = None,
-        query_offset: Any = None,
+        query_offset: Offset | Sequence[int] | None = None,
         positions: Tensor | None = None,
         key_positions: Tensor | None = None,
-        head_mask: Any = None,
+        head_mask: AnyArray | None = None,
         cache: Cache | None = None,
-        rng: Any = None,
+        rng: int | Tensor | torch.Generator | np.random.Generator | None = None,
         return_aux: AuxRequest | None = None,
         implementation: str = "auto",
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, Aux]:
         """Attend.
 
         Args:
@@ -205,8 +220,8 @@ class MultiHeadAttention(nn.Module):
         Raises:
             ShapeError, DtypeError, CapabilityError, HeadwiseError: see ``headwise.errors``.
         """
-        heads = attend_heads(
-            self, query, key, value, attn_mask=attn_mask, attn_bias=attn_bias, key_mask=key_mask,
+        heads = self.heads(
+            query, key, value, attn_mask=attn_mask, attn_bias=attn_bias, key_mask=key_mask,
             segment_ids=segment_ids, is_causal=is_causal, causal_alignment=causal_alignment,
             query_offset=query_offset, positions=positions, key_positions=key_positions, head_mask=head_mask,
             cache=cache, rng=rng, return_aux=return_aux, implementation=implementation,
@@ -219,17 +234,105 @@ class MultiHeadAttention(nn.Module):
         query: Tensor,
         key: Tensor | KeysValues | None = None,
         value: Tensor | None = None,
-        **options: Any,
+        *,
+        attn_mask: Tensor | None = None,
+        attn_bias: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        segment_ids: AnyArray | None = None,
+        is_causal: bool | None = None,
+        causal_alignment: str | None = None,
+        query_offset: Offset | Sequence[int] | None = None,
+        positions: Tensor | None = None,
+        key_positions: Tensor | None = None,
+        head_mask: AnyArray | None = None,
+        cache: Cache | None = None,
+        rng: int | Tensor | torch.Generator | np.random.Generator | None = None,
+        return_aux: AuxRequest | None = None,
+        implementation: str = "auto",
     ) -> Heads:
         """The same pass, stopped before the heads are joined: queries, keys, values and outputs per head.
 
-        ``layer.heads(x).weights()`` are the attention weights, computed where they are looked at.
-
-        Args:
-            query, key, value: as for :meth:`forward`.
-            options: its keywords.
+        ``layer.heads(x).weights()`` are the attention weights, computed where they are looked at. The
+        arguments are those of :meth:`forward`.
         """
-        return attend_heads(self, query, key, value, **options)
+        check_input("query", query, self.embed_dim, self.q_proj)
+        lead, n_q = tuple(query.shape[:-2]), query.shape[-2]
+        check_roles(key, value, positions, key_positions, self.rope is not None)
+        place: Place | None = None
+        if cache is not None:
+            placed = query_offset is not None or causal_alignment is not None
+            check_cache(cache, key is None, self.is_causal or is_causal is not None, placed)
+            cache.check_window(self.window_size)
+            cache.check_user(self)
+            place, key_mask = cache.place(lead, n_q, key_mask), None
+        if isinstance(key, KeysValues):
+            if key_mask is not None:
+                hint = "keys_and_values(memory, key_mask=...)"
+                expected = "None beside a KeysValues, which holds its own"
+                raise HeadwiseError("key_mask", expected, "a mask", hint)
+            check_kept(key, lead, self.num_kv_heads, (self.head_dim, self.v_head_dim))
+            k, v, key_mask = key.key, key.value, key.key_mask
+        else:
+            if key is None and self.kdim != self.embed_dim:
+                width = f"a tensor (..., n, {self.kdim})"
+                expected = f"{width}: this layer reads another width than its queries have"
+                raise ShapeError("key", expected, "None", "layer(x, memory)")
+            k, v = self._project(query if key is None else key, value, lead)
+        q = _split(self.q_proj(query), self.num_heads)
+        if self.q_norm is not None:
+            q = _normed(self.q_norm, q)
+        n_k = k.shape[-2]
+        if self.rope is not None:
+            start: Offset = 0
+            if place is not None:
+                start = place.position
+            elif positions is None:
+                start = offset_of("rope", n_q, n_k, key is None, query_offset, causal_alignment)
+            check_positions("positions", positions, (*lead, n_q))
+            q = self.rope(q, positions, offset=start)
+            if not isinstance(key, KeysValues):
+                own_positions = positions if key is None and key_positions is None else key_positions
+                check_positions("key_positions", own_positions, (*lead, n_k))
+                k = self.rope(k, own_positions, offset=0 if place is None else start)
+
+        options: dict[str, Any] = {"query_offset": query_offset, "causal_alignment": causal_alignment}
+        if cache is not None and place is not None:
+            seen = cache.write(k, v, place)
+            k, v = seen.key, seen.value
+            attn_mask = seen_columns("attn_mask", attn_mask, seen)
+            attn_bias = seen_columns("attn_bias", attn_bias, seen)
+            options = {"query_offset": seen.query_offset, "kv_lengths": seen.kv_lengths}
+        if key_mask is not None:
+            check_key_mask(key_mask, (*lead, n_k))
+            attn_mask, segment_ids = merge_masks(attn_mask, key_mask, segment_ids, n_q)
+        if self.rel_bias is not None:
+            offset = options["query_offset"]
+            if place is None:
+                offset = offset_of("rel_bias", n_q, n_k, key is None, query_offset, causal_alignment)
+            relative = self.rel_bias(n_q, k.shape[-2], offset=offset)
+            attn_bias = relative if attn_bias is None else relative + attn_bias
+        if self.training and self.dropout > 0:
+            options["dropout_p"] = self.dropout
+            options["rng"] = torch.randint(2**63 - 1, (), device="cpu") if rng is None else rng
+        options |= {
+            "attn_mask": attn_mask,
+            "attn_bias": attn_bias,
+            "segment_ids": segment_ids,
+            "is_causal": self.is_causal if is_causal is None else is_causal,
+            "scale": self.scale,
+            "window_size": None if self.window_size == (None, None) else self.window_size,
+            "softcap": self.softcap,
+            "alibi_slopes": None if self.alibi is None else self.alibi(query.device),
+            "sinks": self.sinks,
+            "head_mask": head_mask,
+            "implementation": implementation,
+        }
+        options = {name: option for name, option in options.items() if option is not None}
+        result = attention(q, k, v, return_aux=return_aux, **options)
+        if cache is not None and place is not None:
+            cache.commit(place)
+        output, aux = (result, None) if return_aux is None else result
+        return Heads(q, k, v, output, aux, options)
 
     def keys_and_values(
         self,
@@ -250,7 +353,16 @@ class MultiHeadAttention(nn.Module):
         Raises:
             ShapeError, DtypeError, HeadwiseError: as :meth:`forward`.
         """
-        return project_once(self, key, value, key_mask, key_positions)
+        if not isinstance(key, Tensor):
+            hint = "the sequence that the queries will read"
+            raise HeadwiseError("key", f"a tensor (..., n_k, {self.kdim})", shown(key), hint)
+        check_roles(key, value, None, key_positions, self.rope is not None)
+        k, v = self._project(key, value, tuple(key.shape[:-2]))
+        if self.rope is not None:
+            k = self.rope(k, key_positions)
+        if key_mask is not None:
+            check_key_mask(key_mask, tuple(key.shape[:-1]))
+        return KeysValues(k, v, key_mask)
 
     def prune_heads(self, heads: Iterable[int]) -> None:
         """Remove query heads for good: their rows of the projections, their columns of ``out_proj``.
@@ -267,7 +379,35 @@ class MultiHeadAttention(nn.Module):
             ShapeError: key heads would be left with unlike numbers of query heads.
             CapabilityError: a projection that is no plain ``nn.Linear``.
         """
-        prune(self, heads)
+        kept, kept_kv = remaining(heads, self.num_heads, self.num_kv_heads)
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            if type(getattr(self, name)) is not nn.Linear:
+                received = f"{type(getattr(self, name)).__name__} in its place"
+                hint = "merge adapters and prune before quantising; head_mask= switches heads off"
+                raise CapabilityError(name, "a plain nn.Linear", received, hint)
+        keep_rows(self.q_proj, kept, self.head_dim)
+        keep_rows(self.k_proj, kept_kv, self.head_dim)
+        keep_rows(self.v_proj, kept_kv, self.v_head_dim)
+        keep_columns(self.out_proj, kept, self.v_head_dim)
+        if self.sinks is not None:
+            self.sinks = like(self.sinks, self.sinks[kept])
+        if self.alibi is not None:
+            self.alibi = self.alibi.keep(kept)
+        if self.rel_bias is not None:
+            self.rel_bias = self.rel_bias.keep(kept)
+        self.num_heads, self.num_kv_heads = len(kept), len(kept_kv)
+
+    def _project(self, key: Tensor, value: Tensor | None, lead: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Keys, normed, and values, per head."""
+        value = key if value is None else value
+        check_input("key", key, self.kdim, self.k_proj, lead)
+        check_input("value", value, self.vdim, self.v_proj, lead)
+        if value.shape[-2] != key.shape[-2]:
+            expected = f"{key.shape[-2]} rows, one per row of key {tuple(key.shape)}"
+            raise ShapeError("value", expected, f"shape {tuple(value.shape)}", "value j belongs to key j")
+        k = _split(self.k_proj(key), self.num_kv_heads)
+        v = _split(self.v_proj(value), self.num_kv_heads)
+        return (k if self.k_norm is None else _normed(self.k_norm, k)), v
 
     def __prepare_scriptable__(self) -> NoReturn:
         refuse_script()
@@ -294,3 +434,17 @@ class MultiHeadAttention(nn.Module):
         if self.sinks is not None:
             told.append(f"sinks={self.sinks.shape[1]}")
         return ", ".join(told)
+
+
+def _normed(norm: nn.Module, heads: Tensor) -> Tensor:
+    """The norm, in the dtype of its gains: under autocast features arrive in half precision."""
+    gains = getattr(norm, "weight", None)
+    if not isinstance(gains, Tensor) or gains.dtype == heads.dtype:
+        return norm(heads)
+    return norm(heads.to(gains.dtype)).to(heads.dtype)
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    """(..., n, H * d) -> (..., H, n, d): a view."""
+    *lead, width = x.shape
+    return x.reshape(*lead, heads, width // heads).transpose(-2, -3)
