@@ -23,30 +23,16 @@ ENOUGH = 0.1  # above it Wu et al. call a head a retrieval head
 BEST = 10  # heads that the report lists
 
 SCORES = (
-    Score(
-        "retrieval",
-        "Retrieval",
-        "",
-        "share of the needle that the head copies: a place counts where it is the strongest key of a step "
-        "and the token then written is the one that stands there",
-        "the same for keys picked at random",
-        "copies the needle (above 0.1: a retrieval head)",
-        over="tokens of the needle",
-        source="Wu et al. 2024, each place once",
-        group="needle",
-    ),
-    Score(
-        "retrieval_counted",
-        "Retrieval, every step counted",
-        "",
-        "the same with every step counted that copies, at most 1",
-        "the same for keys picked at random",
-        "copies the needle",
-        over="tokens of the needle",
-        source="Wu et al. 2024, as their program counts",
-        group="needle",
-    ),
-)
+    Score("retrieval", "Retrieval", "",
+          "share of the needle that the head copies: a place counts where it is the strongest key of a step "
+          "and the token then written is the one that stands there", "the same for keys picked at random",
+          "copies the needle (above 0.1: a retrieval head)", over="tokens of the needle",
+          source="Wu et al. 2024, each place once", group="needle"),
+    Score("retrieval_counted", "Retrieval, every step counted", "",
+          "the same with every step counted that copies, at most 1", "the same for keys picked at random",
+          "copies the needle", over="tokens of the needle", source="Wu et al. 2024, as their program counts",
+          group="needle"),
+)  # fmt: skip
 
 
 class Retrieval:
