@@ -13,7 +13,7 @@ import numpy.typing as npt
 from headwise.compute.request import Aux
 from headwise.errors import HeadwiseError
 from headwise.inspect.call.call import AttentionCall
-from headwise.inspect.call.marks import positions
+from headwise.inspect.call.marks import marked
 from headwise.inspect.call.rows import weights_at
 from headwise.inspect.call.text import Text
 from headwise.inspect.score.score import Score
@@ -61,7 +61,7 @@ class GoldPairs:
         self.gold = np.zeros((len(self.gold_queries), keys.n), bool)
         self.gold[np.searchsorted(self.gold_queries, found[:, 0]), found[:, 1]] = True
         self.many = int(self.gold.sum())
-        named = positions("pair_candidates", candidates, keys.n)
+        named = marked("pair_candidates", candidates, keys.n)
         if candidates is not None and not named:
             raise HeadwiseError(
                 "pair_candidates", "at least one position", "none", "None stands for all keys"
