@@ -66,8 +66,8 @@ SCORES = (
           over="entries: a query and a key that it sees", source=PANDE, group="sinks", range=(0.0, None),
           measure=_special_bias, always=True),
     Score("strongest_sink", "Strongest sink", "",
-          "the largest mean weight that one token receives from the queries that see it (seen by at least two, "
-          "and by a tenth as many as see the most seen token)",
+          "the largest mean weight that one token receives from the queries that see it (seen by at least "
+          "two, and by a tenth as many as see the most seen token)",
           "the largest mean of 1 / n over the queries that see a token",
           "all that see one token look at it", over="queries that see the token",
           source=f"{GU}, the largest of their means", group="sinks", read=_strongest_sink, always=True),
