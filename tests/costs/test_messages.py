@@ -14,7 +14,10 @@ from headwise.costs.sweep import Sweep, head_sweep
 from headwise.errors import HeadwiseError
 from tests.raising import unreached
 
-MODULES = [f"costs/{name}" for name in ("model", "layer", "config", "families", "data", "fields", "sweep")]
+MODULES = [
+    f"costs/{name}"
+    for name in ("sources", "stack", "sizes", "config", "config_forms", "families", "data", "sweep")
+]
 FAMILIES = (
     "bart, bert, camembert, deepseek_v2, deepseek_v3, distilbert, electra, falcon, gemma, gemma2, gpt2, "
     "gpt_neox, granite, llama, mistral, mixtral, olmo, opt, phi, phi3, qwen2, qwen3, qwen3_moe, roberta, t5, "
