@@ -9,7 +9,7 @@ from headwise.errors import HeadwiseError
 from headwise.trace import explain
 from headwise.trace.data import Trace
 from headwise.trace.examples import example
-from headwise.trace.json import trace_of
+from headwise.trace.json_arguments import trace_of
 from tests.raising import unreached
 
 WAYS = "x with w_q, w_k, w_v, w_o and num_heads; or query, key and value; or scores and value"
