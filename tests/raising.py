@@ -1,4 +1,4 @@
-"""Which places that raise do the cases of a test not reach?"""
+"""What is said where the package raises, and which places that raise do the cases of a test not reach?"""
 
 import ast
 import traceback
@@ -6,10 +6,37 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import pytest
+
 import headwise
 
 PACKAGE = Path(headwise.__file__).parent
+GOLDEN = Path(__file__).parent / "golden"
 PYTHONS_OWN = {"AttributeError", "IndexError", "KeyError", "NotImplementedError", "TypeError", "ValueError"}
+
+
+def golden_messages(file: str) -> dict[str, str]:
+    """Name -> kind and message, from "[name] Kind" followed by the message and an empty line."""
+    entries = {}
+    for entry in (GOLDEN / file).read_text(encoding="utf-8").split("\n\n"):
+        heading, message = entry.strip("\n").split("\n", 1)
+        name, kind = heading.removeprefix("[").rsplit("] ", 1)
+        assert name not in entries, name
+        entries[name] = f"{kind}\n{message}"
+    return entries
+
+
+def caught(case: Callable[[], object]) -> headwise.HeadwiseError:
+    """The error that a case raises."""
+    with pytest.raises(headwise.HeadwiseError) as error:
+        case()
+    return error.value
+
+
+def said(case: Callable[[], object]) -> str:
+    """Kind and message of the error that a case raises, as a golden file holds them."""
+    error = caught(case)
+    return f"{type(error).__name__}\n{error}"
 
 
 def unreached(modules: Iterable[str], cases: Iterable[Callable[[], object]]) -> list[str]:

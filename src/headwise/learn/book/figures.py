@@ -1,4 +1,4 @@
-"""The figures of the book as plain data, computed here and drawn by ``headwise.render.book_figures``."""
+"""The figures of the book as plain data, computed here and drawn by ``headwise.render.book.figures``."""
 
 from typing import Any
 
