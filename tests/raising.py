@@ -1,4 +1,4 @@
-"""What is said where the package raises, and which places that raise do the cases of a test not reach?"""
+"""What the package raises: its texts, word for word, and the places that no case of a test reaches."""
 
 import ast
 import traceback
@@ -15,12 +15,12 @@ GOLDEN = Path(__file__).parent / "golden"
 PYTHONS_OWN = {"AttributeError", "IndexError", "KeyError", "NotImplementedError", "TypeError", "ValueError"}
 
 
-def golden_messages(file: str) -> dict[str, str]:
+def golden(file: str) -> dict[str, str]:
     """Name -> kind and message, from "[name] Kind" followed by the message and an empty line."""
     entries = {}
     for entry in (GOLDEN / file).read_text(encoding="utf-8").split("\n\n"):
         heading, message = entry.strip("\n").split("\n", 1)
-        name, kind = heading.removeprefix("[").rsplit("] ", 1)
+        name, kind = heading.removeprefix("[").split("] ")
         assert name not in entries, name
         entries[name] = f"{kind}\n{message}"
     return entries

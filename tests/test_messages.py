@@ -3,8 +3,6 @@
 A last test reads the source: every place that raises has to be reached by one of the cases here.
 """
 
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +13,8 @@ import headwise
 from headwise import AttentionWeights, AuxRequest, HeadwiseError, attention, multi_head_attention
 from headwise.compute import positions
 from headwise.compute.options import UNSERVED
-from tests.raising import unreached
+from tests.raising import golden, unreached
 
-GOLDEN = Path(__file__).parent / "golden" / "messages.txt"
 CORE = ("compute", "reference")
 
 
@@ -221,17 +218,7 @@ def caught(case):
     return error.value
 
 
-def golden():
-    """Name -> kind and message, from "[name] Kind" followed by the message and an empty line."""
-    entries = {}
-    for entry in GOLDEN.read_text(encoding="utf-8").split("\n\n"):
-        heading, message = entry.strip("\n").split("\n", 1)
-        name, kind = heading.removeprefix("[").split("] ")
-        entries[name] = f"{kind}\n{message}"
-    return entries
-
-
-EXPECTED = golden()
+EXPECTED = golden("messages.txt")
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -114,22 +114,6 @@ def test_a_child_that_cannot_be_interrupted_is_ended(write):
 
 
 @pytest.mark.parametrize(
-    "target, message",
-    [
-        ("", "TARGET: expected module:function or path.py:function; received nothing"),
-        ("no_such_module:f", "TARGET: expected a module that can be imported; received no_such_module"),
-        ("nowhere/mine.py", "TARGET: expected a Python file that exists"),
-        ("{path}:g", "TARGET: expected a name in"),
-        ("{path}:np", "TARGET: expected a function or a layer; received np, module"),
-    ],
-)
-def test_nothing_to_check_is_2(write, target, message):
-    result = run(target.format(path=write(RIGHT)))
-    assert result.exit_code == 2
-    assert message in result.output
-
-
-@pytest.mark.parametrize(
     "text, message",
     [
         ("import nothing_of_that_name", "(ModuleNotFoundError: No module named 'nothing_of_that_name')"),
@@ -161,32 +145,6 @@ def test_a_file_of_a_package_imports_what_stands_beside_it(tmp_path):
     )
     result = run(inner / "mine.py")
     assert result.exit_code == 0, result.output
-
-
-def test_a_class_that_needs_arguments(write):
-    path = write("class Attention:\n    def __init__(self, width): pass")
-    result = run(f"{path}:Attention")
-    assert result.exit_code == 2
-    assert "name an instance" in result.output
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ((), "TARGET: expected module:function"),
-        (("x:y", "--contract", "pytorch"), "--contract: expected one of default, headwise, torch-sdpa"),
-        (("x:y", "--features", "maks"), "--features: expected names among mask"),
-        (("x:y", "--layout", "bhd"), "--layout: expected one of"),
-        (("x:y", "--time-limit", "0"), "--time-limit: expected seconds > 0; received 0"),
-        (("x:y", "--json", "same", "--junit", "same"), "--junit: expected another file than --json"),
-        (("x:y", "--json", "no/such/folder/r.json"), "--json: expected a file in a folder that exists"),
-        (("--explain", "kv heads tild"), "perhaps 'kv heads tiled'"),
-    ],
-)
-def test_usage_errors_are_2(options, message):
-    result = run(*options)
-    assert result.exit_code == 2
-    assert message in result.output
 
 
 def test_list_names_every_rule_with_its_level():

@@ -57,31 +57,6 @@ def test_the_card_of_one_head(run, report):
     assert "By offset" in result.output and "Tokens that receive most" in result.output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("nothing.json",), "REPORT: expected a file that can be read; received nothing.json"),
-        (("broken.json",), "REPORT: expected a JSON file"),
-        (("other.json",), "report: expected a dict with schema 'headwise.report'; received None"),
-        (("cut.json",), "report: expected layers; received a report without layers"),
-        (("report.json", "--head", "x"), "--head: expected a layer and a head, such as 5.11; received 'x'"),
-        (("report.json", "--head", "7.0"), "head: expected a layer from 0 to 1 and a head from 0 to 2"),
-        (("report.json", "--csv", "a", "--parquet", "a"), "--parquet: expected another file than --csv"),
-        (("report.json", "--out", "none/x.html"), "--out: expected a file in a folder that exists"),
-    ],
-    ids=str,
-)
-def test_what_show_cannot_draw_is_one_message(run, report, tmp_path, arguments, message):
-    (tmp_path / "broken.json").write_text("{")
-    (tmp_path / "other.json").write_text("{}")
-    cut = {key: part for key, part in report.to_dict().items() if key != "layers"}
-    (tmp_path / "cut.json").write_text(json.dumps(cut))
-    result = run("show", *arguments)
-    assert result.exit_code == 2
-    assert plain(result.stderr).startswith(f"headwise: {message}")
-    assert "Traceback" not in result.output
-
-
 def test_marks_in_arrays(run, tmp_path):
     query, key = np.random.default_rng(0).standard_normal((2, 2, 3, 9, 4), dtype=np.float32)
     np.savez(tmp_path / "qk.npz", q=query, k=key, tokens=list("abcabcabc"))
@@ -108,29 +83,6 @@ def test_inspect_arrays(run, tmp_path):
     assert report == expected
     assert (tmp_path / "report.html").is_file() and (tmp_path / "t.csv").is_file()
     assert "qk: 2 layers × 3 heads" in result.output and "Attention rollout" in result.output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("missing.npz",), "npz: expected a file that can be read; received missing.npz"),
-        (("qk.npz", "some text"), "inspect: expected qk.npz alone: it holds query and key; received a text"),
-        (("qk.npz", "--probe"), "inspect: expected qk.npz alone: it holds query and key; received --probe"),
-        (
-            ("qk.npz", "--generate", "3"),
-            "inspect: expected qk.npz alone: it holds query and key; received --gen",
-        ),
-        (("qk.npz", "--compute", "kernel"), "inspect: expected qk.npz alone"),
-        (("qk.npz", "--rollout", "0"), "--rollout: expected a number of groups from 1 to 64"),
-    ],
-    ids=str,
-)
-def test_arrays_that_do_not_fit_are_one_message(run, tmp_path, arguments, message):
-    query, key = np.random.default_rng(0).standard_normal((2, 2, 3, 9, 4), dtype=np.float32)
-    np.savez(tmp_path / "qk.npz", q=query, k=key)
-    result = run("inspect", *arguments)
-    assert result.exit_code == 2 and plain(result.stderr).startswith(f"headwise: {message}")
-    assert not (tmp_path / "report.html").exists()
 
 
 def test_the_probe_on_a_real_model(run, tmp_path, monkeypatch):

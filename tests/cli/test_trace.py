@@ -95,63 +95,6 @@ def test_standard_input(run):
     assert result.exit_code == 0 and "= 20" in result.stdout
 
 
-ERRORS = {
-    "unknown example": (["--example", "Z"], "--example: expected one of A, B, C, D, E, F, G, H, I, 2.1"),
-    "both": (
-        ["in.json", "--example", "A"],
-        "--example: expected a file or an example; received both. Hint: leave one out",
-    ),
-    "format": (["--format", "pdf"], "--format: expected one of text, html, markdown, json; received pdf."),
-    "no file": (
-        ["no.json"],
-        "FILE: expected a file that can be read; received no.json (No such file or directory).",
-    ),
-    "folder": (["."], "FILE: expected a file that can be read; received . (Is a directory)."),
-    "no JSON": (
-        ["bad.json"],
-        "FILE: expected a JSON file; received bad.json (Expecting value: line 1 column 1 (char 0)).",
-    ),
-    "no UTF-8": (["latin.json"], "FILE: expected a UTF-8 text file; received latin.json (invalid"),
-    "unknown name": (["q.json"], "JSON: expected the arguments of headwise.explain; received unknown q."),
-    "shapes": (["shape.json"], "value: expected 1 rows"),
-    "out folder": (["--out", "."], "--out: expected a file; received . (this folder; so is an empty name)."),
-    "out nowhere": (
-        ["--out", "no/t.html"],
-        "--out: expected a file in a folder that exists; received no/t.html (no folder no).",
-    ),
-    "out without a name": (
-        ["--out", ""],
-        "--out: expected a file; received . (this folder; so is an empty name).",
-    ),
-    "out to the terminal": (
-        ["--out", "-"],
-        "--out: expected the name of a file; received -, which stands for no file here. "
-        "Hint: leave --out out and the trace is printed",
-    ),
-    "out of an unknown kind": (
-        ["no.json", "--out", "t.zzz"],
-        "--out: expected a name that ends in .html, .htm, .md, .json or .txt; received t.zzz. "
-        "Hint: --format text writes text whatever the name",
-    ),
-    "out full": (
-        ["--out", "/dev/full"],
-        "--out: expected a file that can be written; received /dev/full (No space left on device).",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_errors_are_one_message_and_exit_code_2(run, tmp_path, name):
-    arguments, message = ERRORS[name]
-    (tmp_path / "bad.json").write_text("no")
-    (tmp_path / "latin.json").write_bytes('{"title": "é"}'.encode("latin-1"))
-    (tmp_path / "q.json").write_text('{"q": 1}')
-    (tmp_path / "shape.json").write_text('{"query": [[1]], "key": [[1]], "value": [[1], [2]]}')
-    result = run(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"headwise: {message}") and "Traceback" not in result.stderr
-
-
 def test_help(run):
     result = run("--help")
     assert result.exit_code == 0

@@ -12,7 +12,7 @@ from headwise.costs.data import Cost
 from headwise.costs.families import FAMILIES as READ
 from headwise.costs.sweep import Sweep, head_sweep
 from headwise.errors import HeadwiseError
-from tests.raising import caught, golden_messages, said, unreached
+from tests.raising import caught, golden, said, unreached
 
 MODULES = [
     f"costs/{name}"
@@ -120,7 +120,7 @@ CASES = {
 }
 
 
-EXPECTED = golden_messages("cost_messages.txt")
+EXPECTED = golden("cost_messages.txt")
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -10,9 +10,9 @@ import transformers
 
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect import inspect_heads
+from headwise.inspect.call.marks import positions
 from headwise.inspect.listen.capture import attached
 from headwise.inspect.report import entries as heads
-from headwise.inspect.score.marks import positions
 from tests.inspect.listen.test_capture import state_of
 from tests.inspect.zoo import N_TOKENS, build, eager_weights, inputs_of
 

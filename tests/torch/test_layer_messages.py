@@ -5,7 +5,6 @@ A last test reads the source: every place that raises has to be reached by one o
 
 import copy
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,9 +26,8 @@ from headwise.torch import (
     StaticCache,
     T5Positions,
 )
-from tests.raising import unreached
+from tests.raising import golden, unreached
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "layer_messages.txt"
 MODULES = ("torch/arguments", "torch/caches", "torch/layer", "torch/positions")
 X, MEMORY = torch.zeros(2, 5, 12), torch.zeros(2, 7, 12)
 KEEP = torch.ones(2, 5, dtype=torch.bool)
@@ -249,26 +247,19 @@ def caught(case):
     return error.value
 
 
-def golden():
-    """Name -> kind and message, from "[name] Kind" followed by the message and an empty line."""
-    entries = {}
-    for entry in GOLDEN.read_text(encoding="utf-8").split("\n\n"):
-        heading, message = entry.strip("\n").split("\n", 1)
-        name, kind = heading.removeprefix("[").split("] ")
-        entries[name] = f"{kind}\n{message}"
-    return entries
+EXPECTED = golden("layer_messages.txt")
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_message(name):
     error = caught(CASES[name])
-    assert f"{type(error).__name__}\n{error}" == golden()[name]
+    assert f"{type(error).__name__}\n{error}" == EXPECTED[name]
     assert error.argument and error.expected and error.received and error.hint
     assert all("  " not in part.split("\n")[0] for part in (error.expected, error.received, error.hint))
 
 
 def test_no_golden_message_is_left_over():
-    assert set(golden()) == set(CASES)
+    assert set(EXPECTED) == set(CASES)
 
 
 def test_every_place_that_raises_is_reached():

@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from headwise import AuxRequest
+from headwise.reference import dropout_factors
 from headwise.torch import attention
+from headwise.torch.tiled.dropout import head_keys, kept_weights
 from tests.torch.dense import dense
 
 IMPLEMENTATIONS = ("torch", "kernel")
@@ -251,3 +253,12 @@ def test_dense_itself_against_torch():
     torch.testing.assert_close(
         dense(query, key, value, mask)[0], F.scaled_dot_product_attention(query, key, value, mask)
     )
+
+
+@pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1, 2**40 + 5, 2**64 - 1])
+def test_dropout_keeps_what_the_reference_keeps(seed):
+    """Both count the same numbers, each by its own code."""
+    keys = tuple(words.view(2, 3, 1, 1) for words in head_keys(6, seed, torch.device("cpu")))
+    for dropout_p in (0.0, 0.3, 0.75, 1.0):
+        found = kept_weights(keys, slice(3, 20), slice(5, 40), dropout_p, torch.float64)
+        np.testing.assert_array_equal(found, dropout_factors((2, 3, 20, 40), dropout_p, seed)[..., 3:, 5:])

@@ -9,7 +9,7 @@ from headwise.trace import explain
 from headwise.trace.data import Trace
 from headwise.trace.examples import example
 from headwise.trace.json_arguments import trace_of
-from tests.raising import caught, golden_messages, said, unreached
+from tests.raising import caught, golden, said, unreached
 
 ONE, TWO = np.eye(1), np.eye(2)
 GRID = {"scores": np.zeros((2, 2)), "value": np.eye(2)}
@@ -110,7 +110,7 @@ UNSOUND = {
     "hidden output": ("output", [[[1, None], [0, 1]]]),
 }
 CASES |= {f"unsound: {name}": spoiled(put(*path)) for name, path in UNSOUND.items()}
-EXPECTED = golden_messages("trace_messages.txt")
+EXPECTED = golden("trace_messages.txt")
 
 
 @pytest.mark.parametrize("name", CASES)

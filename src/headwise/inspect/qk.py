@@ -9,12 +9,12 @@ import numpy.typing as npt
 from headwise.compute.arrays import integers, take
 from headwise.compute.problem import build_problem
 from headwise.errors import HeadwiseError, ShapeError
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.marks import booleans_at
+from headwise.inspect.call.text import Text
 from headwise.inspect.report.assemble import assemble
 from headwise.inspect.report.report import HeadReport
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.marks import booleans_at
 from headwise.inspect.score.scorer import Scorer
-from headwise.inspect.score.text import Text
 from headwise.inspect.watch.watchers import Extras
 
 PLACED = (
@@ -167,7 +167,7 @@ def inspect_qk(
         },
         text_source=text_source,
         notes=notes,
-        extras=extras.report(scorer),
+        extras=extras.report,
     )
 
 

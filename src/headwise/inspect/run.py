@@ -12,11 +12,11 @@ from headwise.inspect.score.scorer import Scorer
 from headwise.inspect.watch.watchers import Extras
 
 if TYPE_CHECKING:
+    from headwise.inspect.call.call import AttentionCall
     from headwise.inspect.listen.generation import Written
     from headwise.inspect.listen.inputs import Inputs
     from headwise.inspect.listen.selftest import SelfTest
     from headwise.inspect.listen.texts import Classes, Places, Special, Words
-    from headwise.inspect.score.call import AttentionCall
 
 
 def inspect_heads(
@@ -151,7 +151,7 @@ def inspect_heads(
             "causal_leak": check.causal_leak,
         },
         notes=[*notes, *_notes(check, compute, written)],
-        extras=extras.report(scorer),
+        extras=extras.report,
     )
 
 

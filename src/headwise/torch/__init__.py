@@ -1,4 +1,4 @@
-"""Attention for torch, the layer around it, positions, caches and blocks: under autograd and
+"""Attention for torch, the layer around it, positions, caches and transformer layers: under autograd and
 ``torch.compile``, on any device.
 
 Names arrive when they are first used, so that importing this folder costs little beside torch itself.
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwise.compute.positions.scaling import RotaryScaling
-    from headwise.torch.caches.linear import DynamicCache, RollingCache, StaticCache
+    from headwise.torch.caches.contiguous import DynamicCache, RollingCache, StaticCache
     from headwise.torch.caches.paged import PagedCache
     from headwise.torch.functional import attention
-    from headwise.torch.layer.blocks import DecoderLayer, EncoderLayer
     from headwise.torch.layer.multi_head import MultiHeadAttention
+    from headwise.torch.layer.transformer import DecoderLayer, EncoderLayer
     from headwise.torch.positions.biases import AlibiPositions, T5Positions
     from headwise.torch.positions.embeddings import LearnedPositions, RotaryPositions, SinusoidalPositions
 
@@ -36,8 +36,8 @@ __all__ = [
 _LAZY = {
     "attention": "headwise.torch.functional",
     "MultiHeadAttention": "headwise.torch.layer.multi_head",
-    **dict.fromkeys(("EncoderLayer", "DecoderLayer"), "headwise.torch.layer.blocks"),
-    **dict.fromkeys(("DynamicCache", "StaticCache", "RollingCache"), "headwise.torch.caches.linear"),
+    **dict.fromkeys(("EncoderLayer", "DecoderLayer"), "headwise.torch.layer.transformer"),
+    **dict.fromkeys(("DynamicCache", "StaticCache", "RollingCache"), "headwise.torch.caches.contiguous"),
     "PagedCache": "headwise.torch.caches.paged",
     **dict.fromkeys(
         ("LearnedPositions", "RotaryPositions", "SinusoidalPositions"), "headwise.torch.positions.embeddings"

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import masking_utils as hf
 
+from headwise.inspect.call.call import AttentionCall
 from headwise.inspect.listen.mask import LazyMask, MaskRule, mask_function
-from headwise.inspect.score.call import AttentionCall
 from tests.inspect.zoo import visible_of_call
 
 BATCH, N_Q, N_K = 2, 9, 14

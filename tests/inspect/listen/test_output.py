@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from headwise.compute.request import AuxRequest
+from headwise.inspect.call.call import AttentionCall
 from headwise.inspect.listen import output
 from headwise.inspect.listen.output import blockwise, ensure_output, fuse
-from headwise.inspect.score.call import AttentionCall
 
 
 def arrays(dtype=torch.float64):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from headwise.inspect import inspect_qk
+from headwise.inspect.call.text import Text
 from headwise.inspect.report.entries import largest, received_entry
 from headwise.inspect.score.pictures import Pictures, block_of, induction_link, strongest_links
 from headwise.inspect.score.tally import Received
-from headwise.inspect.score.text import Text
 
 
 def pictures(index, weight, strongest=None, largest=None, offset=0, queries=None):

@@ -5,15 +5,15 @@ import pytest
 
 from headwise.errors import HeadwiseError
 from headwise.inspect import inspect_qk
+from headwise.inspect.call import rows
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.text import Text
 from headwise.inspect.report.assemble import assemble
+from headwise.inspect.report.card import SCORES, score_table
 from headwise.inspect.report.entries import layer_entry
-from headwise.inspect.score import rows
 from headwise.inspect.score import scorer as scoring
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.card import SCORES, score_table
 from headwise.inspect.score.scorer import Scorer
 from headwise.inspect.score.tally import mean_over
-from headwise.inspect.score.text import Text
 from tests.inspect.compare import assert_scene
 from tests.inspect.dense import Scene, logits, softmax
 

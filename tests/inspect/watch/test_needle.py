@@ -6,9 +6,9 @@ import torch
 
 from headwise.errors import HeadwiseError
 from headwise.inspect import inspect_heads
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.sums import request_for
-from headwise.inspect.score.text import Text
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.text import Text
+from headwise.inspect.score.measure import request_for
 from headwise.inspect.watch.needle import Retrieval
 from tests.inspect.dense import logits, softmax
 from tests.inspect.zoo import VOCABULARY, build, eager_weights, inputs_of, random_ids
@@ -50,15 +50,15 @@ def test_a_call_made_by_hand():
     text = Text(n, ids)
     aux = call.statistics(request_for(call, text, text, top_k=0, block=0))
     found, null = Retrieval((1, 4), (prompt, written), text, text).watch(call, text, text, aux)
-    copied, counted = (found.means[name] for name in ("retrieval", "retrieval_counted"))
+    copied, counted = (found.sums[name] for name in ("retrieval", "retrieval_counted"))
     assert [copied.value(head) for head in range(3)] == pytest.approx([2 / 3, 0, 0])
     assert [counted.value(head) for head in range(3)] == pytest.approx([1, 0, 0])
     weights = softmax(logits(query, key, 9**-0.5), np.tri(n, dtype=bool))
     equal = np.tri(n) / np.tri(n).sum(axis=1, keepdims=True)
     (value, chance), (count, count_chance) = expected_of(weights[0], equal, prompt, written, (1, 4), ids)
     assert (value, count) == (2 / 3, 1)
-    assert null.means["retrieval"].value(0) == pytest.approx(chance, abs=1e-12)
-    assert null.means["retrieval_counted"].value(0) == pytest.approx(count_chance, abs=1e-12)
+    assert null.sums["retrieval"].value(0) == pytest.approx(chance, abs=1e-12)
+    assert null.sums["retrieval_counted"].value(0) == pytest.approx(count_chance, abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral", "bart"])

@@ -5,7 +5,7 @@ import pytest
 
 from headwise.errors import HeadwiseError
 from headwise.inspect import inspect_qk
-from headwise.inspect.score import rows
+from headwise.inspect.call import rows
 from tests.inspect.dense import logits, softmax
 
 GOLD = [(8, 2), (8, 3), (11, 4), (3, 9), (15, 0)]

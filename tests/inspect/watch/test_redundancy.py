@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from headwise.inspect import inspect_qk
-from headwise.inspect.score import rows
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.text import Text
+from headwise.inspect.call import rows
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.text import Text
 from headwise.inspect.watch import redundancy
 from headwise.inspect.watch.redundancy import Redundancy, divergences
 from tests.inspect.dense import logits, softmax

@@ -5,8 +5,8 @@ import pytest
 
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect import inspect_qk
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.text import Text
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.text import Text
 from headwise.inspect.watch.rollout import Rollout
 from tests.inspect.dense import logits, softmax
 

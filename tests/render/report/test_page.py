@@ -1,4 +1,4 @@
-"""The page as a file: escaped, sealed, the same every time. What it does in a browser is in test_page.py."""
+"""The page as a file: escaped, sealed, the same every time; in a browser it is tried beside this file."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The terminal view. `python -m tests.render.test_text` writes the golden file anew."""
+"""The terminal view. `python -m tests.render.report.test_text` writes the golden file anew."""
 
 import io
 import re

@@ -13,8 +13,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from headwise.errors import CapabilityError
+from headwise.inspect.call.call import AttentionCall
 from headwise.inspect.listen.output import ensure_output, fuse
-from headwise.inspect.score.call import AttentionCall
 
 CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import torch
 
 from headwise.errors import CapabilityError, HeadwiseError
+from headwise.inspect.call.call import AttentionCall
 from headwise.inspect.listen.attachment import Seams
 from headwise.inspect.listen.capture import attached
 from headwise.inspect.listen.inputs import TARGET, Inputs, Sequence
-from headwise.inspect.score.call import AttentionCall
 
 GREEDY = {"do_sample": False, "num_beams": 1}
 OF_ROWS = ("segment_ids", "attn_mask")  # options that say something else in every step

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 from transformers import masking_utils
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, sdpa_mask
 
-from headwise.inspect.score.call import Span
+from headwise.inspect.call.call import Span
 
 Ids = npt.NDArray[np.int64]
 HIDDEN_KEY, HIDDEN_QUERY = -1, -2  # ids of padding: never equal, so neither is ever seen or sees

@@ -13,10 +13,10 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from headwise.errors import CapabilityError
+from headwise.inspect.call.call import Span
 from headwise.inspect.listen.attachment import Attachment, hidden_out, shown
 from headwise.inspect.listen.mask import LazyMask, mask_function
 from headwise.inspect.listen.output import blockwise
-from headwise.inspect.score.call import Span
 
 KEY = "headwise"
 INTERNAL = "_attn_implementation_internal"

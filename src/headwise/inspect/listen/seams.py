@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from headwise.inspect.call.call import AttentionCall
 from headwise.inspect.listen.attachment import Attachment, Seams
 from headwise.inspect.listen.capture import attached
 from headwise.inspect.listen.intercept import TORCH_IS_CHANGED
-from headwise.inspect.score.call import AttentionCall
 
 Forward = Callable[[], Any]
 EVERYWHERE = Seams(registry=None, sdpa=True, softmax=True)

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from headwise.errors import CapabilityError
+from headwise.inspect.call.call import AttentionCall
 from headwise.inspect.listen.attachment import Seams
 from headwise.inspect.listen.capture import attached
 from headwise.inspect.listen.inputs import Inputs, Sequence, forward
 from headwise.inspect.listen.seams import listen
-from headwise.inspect.score.call import AttentionCall
 
 PROBE_TOKENS = 32
 # Relative to the largest output: a model that ran eager attention differs by rounding.

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from headwise.errors import CapabilityError, HeadwiseError
+from headwise.inspect.call.call import AttentionCall, Span
+from headwise.inspect.call.marks import positions as positions_of
+from headwise.inspect.call.text import Grid, Text
 from headwise.inspect.listen.inputs import SOURCE, TARGET, Inputs
-from headwise.inspect.score.call import AttentionCall, Span
-from headwise.inspect.score.marks import positions as positions_of
-from headwise.inspect.score.text import Grid, Text
 
 Words = Sequence[str] | Callable[[list[int]], Sequence[str]] | None
 Special = Sequence[int] | Callable[[list[int]], Sequence[int]] | None

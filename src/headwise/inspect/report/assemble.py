@@ -1,16 +1,19 @@
 """From scored layers to a report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from headwise.inspect.call.text import Text
+from headwise.inspect.report.card import score_table
 from headwise.inspect.report.entries import layer_entry
 from headwise.inspect.report.labels import label_table, most_telling, out_of_reach, raised
 from headwise.inspect.report.report import HeadReport
 from headwise.inspect.report.sinks import sinks_of
-from headwise.inspect.score.card import score_table
+from headwise.inspect.score.measure import means_of
 from headwise.inspect.score.scorer import LayerScores
-from headwise.inspect.score.text import Text
 from headwise.plain.version import __version__
+
+Cards = Sequence[tuple[int, int, dict[str, Any]]]
 
 NO_CHECK = {"tokens": 0, "max_abs_difference": None, "causal_leak": None}
 
@@ -22,7 +25,7 @@ def assemble(
     text_source: str | None = None,
     check: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
-    extras: Mapping[str, Any] | None = None,
+    extras: Callable[[Cards], Mapping[str, Any]] | None = None,
 ) -> HeadReport:
     """The report on scored layers.
 
@@ -31,12 +34,14 @@ def assemble(
         model: name, source, architecture, layers, heads, kv_heads, head_dim, causal.
         check: what the self-test found; None: none was run.
         notes: sentences to put first among the report's notes.
-        extras: the report's fields pairs, needle, probe, redundancy and rollout, where there are any.
+        extras: gives, from layer, head and scores of every head, the report's fields pairs, needle,
+            redundancy and rollout.
     """
     texts = texts_of(layers)
     main = texts[0]
     entries = [layer_entry(layer) for layer in layers]
-    found = [key for layer in entries for head in layer["heads"] for key in head["scores"]]
+    cards = [(layer["layer"], head["head"], head["scores"]) for layer in entries for head in layer["heads"]]
+    found = [key for _, _, card in cards for key in card]
     null = _null(layers, main)
     return HeadReport(
         headwise=__version__,
@@ -60,7 +65,7 @@ def assemble(
         probe=None,
         redundancy=None,
         rollout=None,
-    ).with_fields(**(extras or {}))
+    ).with_fields(**(extras(cards) if extras else {}))
 
 
 def texts_of(layers: Sequence[LayerScores]) -> list[Text]:
@@ -81,7 +86,7 @@ def _null(layers: Sequence[LayerScores], main: Text) -> dict[str, float | None]:
     """What uniform attention gives over the main text, by score: where a label is out of reach."""
     for layer in layers:
         if layer.kind == "self" and layer.queries.name == main.name:
-            return {key: mean.value(0) for key, mean in layer.null.scores().items()}
+            return {key: mean.value(0) for key, mean in means_of(layer.null).items()}
     return {}
 
 

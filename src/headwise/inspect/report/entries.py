@@ -4,16 +4,16 @@ from typing import Any
 
 import numpy as np
 
+from headwise.inspect.report.card import ALWAYS, in_order, score_of
 from headwise.inspect.report.labels import INDUCTION, label_of
 from headwise.inspect.report.sinks import SINKS
-from headwise.inspect.score.card import SELF, in_order
+from headwise.inspect.score.measure import means_of
 from headwise.inspect.score.pictures import induction_link, strongest_links
 from headwise.inspect.score.scorer import LayerScores
-from headwise.inspect.score.tally import Floats, Integers, Mean, Received, Tally, seen_enough
+from headwise.inspect.score.tally import Mean, Received, Tally, seen_enough
+from headwise.plain.types import Floats, Integers
 
 DIGITS = 6  # decimals of single weights in a report
-WITH_SHARE = ("duplicate", "induction", "induction_entry", "induction_without_first")
-BOTH_READINGS = ("previous", "next", "duplicate", "induction")  # also given as a mean over all rows
 HEAVIEST = 8  # keys that are listed by the mass that they receive
 SINK = SINKS[0]  # mean weight above which a key is listed as one
 MOST_SINKS = 8
@@ -40,8 +40,8 @@ def layer_entry(layer: LayerScores) -> dict[str, Any]:
 
 def cards_of(layer: LayerScores) -> list[Card]:
     """Per head: score key -> value, null, share, rows and all_rows, in the order of the card."""
-    found, null = layer.tally.scores(), layer.null.scores()
-    keys = in_order([*found, *(score.key for score in SELF if layer.kind == "self")])
+    found, null = means_of(layer.tally), means_of(layer.null)
+    keys = in_order([*found, *(ALWAYS if layer.kind == "self" else ())])
     heads = range(len(layer.pictures.index))
     return [{key: _line(key, head, found.get(key), null.get(key)) for key in keys} for head in heads]
 
@@ -95,13 +95,13 @@ def _by_distance(found: Any, null: Any, head: int) -> dict[str, Any] | None:
 def _line(key: str, head: int, mean: Mean | None, null: Mean | None) -> dict[str, Any]:
     if mean is None:
         return {"value": None, "null": None, "share": None, "rows": 0, "all_rows": None}
-    rows = mean.rows[head] if len(mean.rows) > 1 else mean.rows[0]
+    score, rows = score_of(key), mean.rows[head] if len(mean.rows) > 1 else mean.rows[0]
     return {
         "value": mean.value(head),
         "null": None if null is None else null.value(head),
-        "share": mean.share(head) if key in WITH_SHARE else None,
+        "share": mean.share(head) if score.tells_share else None,
         "rows": int(rows),
-        "all_rows": mean.over_all(head) if key in BOTH_READINGS else None,
+        "all_rows": mean.over_all(head) if score.both_readings else None,
     }
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from headwise.inspect.call.text import Text
 from headwise.inspect.score.scorer import LayerScores
-from headwise.inspect.score.text import Text
 
 SINKS = (0.3, 0.8)  # mean weights above which a token is called a sink: Gu et al. 2024, Barbero et al. 2025
 MOST = 4  # tokens that are listed

@@ -6,10 +6,11 @@ renormalised. Only the rows of the sample are computed, a few at a time.
 
 import numpy as np
 
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.rows import weights_at
-from headwise.inspect.score.tally import Booleans, Floats, Integers, Mean
-from headwise.inspect.score.text import Grid
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.rows import weights_at
+from headwise.inspect.call.text import Grid
+from headwise.inspect.score.tally import Mean
+from headwise.plain.types import Booleans, Floats, Integers
 
 ROWS = 32  # whose weights are held at a time
 

@@ -5,12 +5,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from headwise.compute.answers import Aux
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.rows import Rows
-from headwise.inspect.score.sums import strongest_of
-from headwise.inspect.score.tally import Floats, Integers
-from headwise.inspect.score.text import Text
+from headwise.compute.request import Aux
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.rows import Rows
+from headwise.inspect.call.text import Text
+from headwise.inspect.score.measured import rows_of
+from headwise.plain.types import Floats, Integers
 
 N_LINKS = 10  # strongest links kept per head
 Link = tuple[int, int, float]
@@ -88,7 +88,8 @@ class Pictures:
 
 def picture_of(call: AttentionCall, aux: Aux, rows: Rows, block: int, top_k: int, in_full: bool) -> Pictures:
     """The pictures of one call: the strongest keys of every row, or of the rows of the sample."""
-    strongest, largest = strongest_of(aux)
+    # −1 and 0 where a row sees nothing.
+    strongest, largest = np.asarray(aux.argmax)[0], np.nan_to_num(rows_of(aux.max_weight))
     if in_full:
         at = np.arange(strongest.shape[1])
         index, weight = np.asarray(aux.top_k_index)[0], np.asarray(aux.top_k_weight, np.float64)[0]

@@ -11,17 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from headwise.compute.answers import Aux
+from headwise.compute.request import Aux
 from headwise.errors import HeadwiseError
-from headwise.inspect.score import samples
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.patches import pixel_distance
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.rows import Rows, sample_starts
+from headwise.inspect.call.text import Text
+from headwise.inspect.score.measure import measure, null_of_values, request_for
+from headwise.inspect.score.measured import Measured, Visible, visible_of
 from headwise.inspect.score.pictures import Pictures, block_of, picture_of
-from headwise.inspect.score.rows import Rows, plain, sample_starts
-from headwise.inspect.score.sums import check_finite, null_tally, request_for, tally_of
 from headwise.inspect.score.tally import Mean, Tally
-from headwise.inspect.score.text import Text
-from headwise.inspect.score.visible import Visible, class_mass, visible_of
 
 TOP_K = 6  # strongest keys kept per query row
 ROW_BUDGET = 1_000_000  # single weights that a report holds over all rows of all heads
@@ -70,7 +68,7 @@ class Scorer:
     num_threads: int | None = None
     watchers: list[Watcher] = field(default_factory=list)
     layers: dict[int, LayerScores] = field(default_factory=dict)
-    _uniform: dict[Any, tuple[Any, Visible, Tally]] = field(default_factory=dict)
+    _twins: dict[Any, "Twin"] = field(default_factory=dict)
 
     def observe(self, call: AttentionCall, queries: Text, keys: Text | None = None) -> None:
         """Score one call over one sequence (B = 1).
@@ -101,26 +99,18 @@ class Scorer:
         in_full = TOP_K * n_q * self.heads <= ROW_BUDGET
         request = request_for(call, own, keys, top_k=TOP_K if in_full else 0, block=block)
         aux = call.statistics(request, self.num_threads)
-        check_finite(call, aux)
-        rows = Rows(call, *sample_starts(n_q))
-        visible, null = self._uniform_of(call, queries, own, keys)
-        tally = tally_of(call, aux, visible, keys) + _sampled(call, own, keys, rows, aux, visible)
-        written = tally.means.get("output_norm")
-        if written is not None and not np.isfinite(written.total).all():
-            raise HeadwiseError(
-                "value",
-                "finite numbers wherever a key is seen",
-                f"{call.name}: outputs that are not finite in {np.sum(~np.isfinite(written.total))} heads",
-            )
+        _check_scores(call, aux)
+        twin = self._twin_of(call, queries, own, keys)
+        sample = Rows(call, *sample_starts(n_q))
+        m = Measured(call=call, queries=own, keys=keys, aux=aux, visible=twin.visible, sample=sample)
+        tally, null = measure(m), twin.null
+        _check_output(call, tally)
         if call.value is not None:
-            equal = Rows(call.uniform(), *sample_starts(n_q)).call.options
-            null = null.with_means(
-                samples.uniform_norms(rows, call.value, visible.rows[:, rows.at], dict(equal))
-            )
+            null = null.with_sums(null_of_values(m.as_uniform(twin.equal)))
         for watch in self.watchers:
             if (found := watch(call, queries, keys, aux)) is not None:
                 tally, null = tally + found[0], null + found[1]
-        picture = picture_of(call, aux, rows, block, TOP_K, in_full)
+        picture = picture_of(call, aux, sample, block, TOP_K, in_full)
         known = self.layers.get(call.layer)
         if known is None:
             self.layers[call.layer] = LayerScores(
@@ -131,8 +121,8 @@ class Scorer:
         known.pictures.append(picture)
         known.queries, known.keys = queries, keys
 
-    def _uniform_of(self, call: AttentionCall, queries: Text, own: Text, keys: Text) -> tuple[Visible, Tally]:
-        """The visibility and the null of a call; calls of one visibility over one text share them."""
+    def _twin_of(self, call: AttentionCall, queries: Text, own: Text, keys: Text) -> "Twin":
+        """A call's uniform twin; calls of one visibility over one text share it."""
         n_q = call.query.shape[-2]
         arrays = [call.options.get(name) for name in ("attn_mask", "attn_bias", "segment_ids")]
         plainly = [
@@ -142,46 +132,57 @@ class Scorer:
         ]
         kept = (id(queries), id(keys), *map(id, arrays))
         key = (call.kind, n_q, call.key.shape[-2], call.query.shape[-3], call.first_row, repr(plainly), kept)
-        if key not in self._uniform:
+        if key not in self._twins:
             uniform = call.uniform()
             aux = uniform.statistics(request_for(uniform, own, keys, top_k=0, block=0), self.num_threads)
-            visible = visible_of(aux, keys)
-            rows = Rows(uniform, *sample_starts(n_q))
-            null = null_tally(uniform, aux, visible, keys) + _sampled(uniform, own, keys, rows, aux, visible)
-            if call.kind != "self":
-                none, one = np.zeros(1), np.ones(1)
-                null = null.with_means({"alignment": Mean(none, one, one, one)})
-            if len(self._uniform) >= KINDS:
-                self._uniform.clear()
-            self._uniform[key] = (
-                (queries, keys, arrays),
-                visible,
-                null,
-            )  # held: no id is used again meanwhile
-        return self._uniform[key][1:]
+            visible, sample = visible_of(aux, keys), Rows(uniform, *sample_starts(n_q))
+            m = Measured(
+                call=uniform, queries=own, keys=keys, aux=aux, visible=visible, sample=sample, uniform=True
+            )
+            if len(self._twins) >= KINDS:
+                self._twins.clear()
+            self._twins[key] = Twin(visible, measure(m), dict(sample.call.options), (queries, keys, arrays))
+        return self._twins[key]
 
 
-def _sampled(call: AttentionCall, own: Text, keys: Text, rows: Rows, aux: Aux, visible: Visible) -> Tally:
-    """The sums that need a pass of their own; a tally of no rows, to be added to that of the main pass."""
-    lse = np.asarray(aux.lse, np.float64)[0][:, rows.at]
-    of = visible.rows[:, rows.at]
-    alignment = None
-    if call.kind == "self":
-        first = class_mass(aux, keys, "first")[:, rows.at]
-        special = own.is_special[rows.at]
-        only_first = bool(keys.is_special[0]) and int(keys.is_special.sum()) == 1
-        means = samples.without_first(rows, lse, first, of, call.value, special if only_first else None)
-        if keys.is_special.any() and not only_first:
-            means["confidence"] = samples.confidence(rows, lse, keys.is_special, of, special)
-    else:
-        means, alignment = samples.attended_positions(rows, of, (rows.at + call.first_row).astype(np.float64))
-    if keys.grid is not None and call.kind == "self":
-        means["pixel_distance"] = pixel_distance(call, rows.at, of, keys.grid)
-    if call.output is not None:
-        means["output_norm"] = samples.norms(plain(call.output)[0], visible.rows)
-    elif call.value is not None:
-        means["output_norm"] = samples.own_norms(rows, call.value, of)
-    return Tally(np.zeros(len(lse)), means, alignment=alignment)
+@dataclass(frozen=True, eq=False)
+class Twin:
+    """A call under uniform attention.
+
+    Attributes:
+        visible: what its rows see.
+        null: its sums.
+        equal: options of its sample of rows.
+        held: whose ids it is known by: so none is used again meanwhile.
+    """
+
+    visible: Visible
+    null: Tally
+    equal: dict[str, Any]
+    held: Any
+
+
+def _check_scores(call: AttentionCall, aux: Aux) -> None:
+    """Raise HeadwiseError where a row that sees a key has no number for an answer."""
+    lse = np.asarray(aux.lse)
+    wrong = np.isnan(lse) | (lse == np.inf)
+    if wrong.any():
+        raise HeadwiseError(
+            "query and key",
+            "finite numbers wherever a query sees a key",
+            f"{call.name}: scores that are not finite in {int(wrong.sum())} of {wrong.size} rows",
+            "look for NaN, infinity or an overflow in the layers before it",
+        )
+
+
+def _check_output(call: AttentionCall, tally: Tally) -> None:
+    written = tally.sums.get("output_norm")
+    if isinstance(written, Mean) and not np.isfinite(written.total).all():
+        raise HeadwiseError(
+            "value",
+            "finite numbers wherever a key is seen",
+            f"{call.name}: outputs that are not finite in {np.sum(~np.isfinite(written.total))} heads",
+        )
 
 
 def _whole_blocks(call: AttentionCall, block: int) -> list[AttentionCall]:

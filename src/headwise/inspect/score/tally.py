@@ -3,20 +3,17 @@
 Every class here holds one number per head (axis 0) and has ``+``. Nothing is a mean before it is asked for.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
+from headwise.plain.types import Booleans, Floats
 
 NEAR = 8  # offsets −8 … 8 are told apart one by one
 OFFSETS = tuple(range(-NEAR, NEAR + 1))
 SEEN = 0.1  # share of the most seen key's rows below which a key's mean says little
-HEAVY = 0.05  # share of the tokens that are called heavy hitters
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +33,9 @@ class Mean(Sums):
     weight: Floats
     rows: Floats
     of: Floats
+
+    def mean(self, of: Floats) -> "Mean":
+        return self
 
     def value(self, head: int) -> float | None:
         """The mean of one head (a single null stands for all); None without a row, or where not finite."""
@@ -139,7 +139,7 @@ class Bias(Sums):
     whole: Floats
     every: Floats
 
-    def ratio(self, of: Floats) -> Mean:
+    def mean(self, of: Floats) -> Mean:
         """(mass / pairs) / (whole / every); missing where the class has no entry or there is no weight."""
         return Mean(self.mass * self.every, self.pairs * self.whole, of, of)
 
@@ -182,7 +182,7 @@ class Alignment(Sums):
 
     sums: Floats
 
-    def correlation(self) -> Mean:
+    def mean(self, of: Floats) -> Mean:
         """Pearson's correlation; without a spread of either it does not exist."""
         n, x, y, xx, yy, xy = self.sums.T
         both = np.maximum(n * xx - x * x, 0.0) * np.maximum(n * yy - y * y, 0.0)
@@ -191,49 +191,37 @@ class Alignment(Sums):
         return Mean(np.where(exists, n * xy - x * y, 0.0), weight, n, n)
 
 
+Summed: TypeAlias = Mean | Bias | Alignment  # sums that give one mean: ``mean(of)``
+
+
 @dataclass(frozen=True)
 class Tally:
-    """Everything that is summed of one layer; a part that does not apply is missing or None."""
+    """Everything that is summed of one layer; a part that does not apply is missing or None.
+
+    Attributes:
+        of: (H,) rows that see a key.
+        sums: score key -> its sum.
+        offsets, bands, received: the parts that several scores, profiles and lists are read off.
+    """
 
     of: Floats
-    means: dict[str, Mean] = field(default_factory=dict)
+    sums: Mapping[str, Summed] = field(default_factory=dict)
     offsets: Offsets | None = None
     bands: Bands | None = None
     received: Received | None = None
-    alignment: Alignment | None = None
-    biases: dict[str, Bias] = field(default_factory=dict)
 
     def __add__(self, other: "Tally") -> "Tally":
-        keys = dict.fromkeys([*self.means, *other.means])
-        biases = dict.fromkeys([*self.biases, *other.biases])
+        keys = dict.fromkeys([*self.sums, *other.sums])
         return Tally(
             self.of + other.of,
-            {key: _sum(self.means.get(key), other.means.get(key)) for key in keys},
+            {key: _sum(self.sums.get(key), other.sums.get(key)) for key in keys},
             _sum(self.offsets, other.offsets),
             _sum(self.bands, other.bands),
             _sum(self.received, other.received),
-            _sum(self.alignment, other.alignment),
-            {key: _sum(self.biases.get(key), other.biases.get(key)) for key in biases},
         )
 
-    def scores(self) -> dict[str, Mean]:
-        """Score key -> Mean, also of those that are no sum over rows. What ``means`` has already stays."""
-        found: dict[str, Mean] = {}
-        if self.offsets is not None:
-            found["positional_argmax"] = self.offsets.best_rate()
-        if self.bands is not None:
-            found["positional_share"] = self.bands.share(self.of)
-        if self.received is not None:
-            found["heaviest_key"] = self.received.heaviest(self.of, 0.0)
-            found["strongest_sink"] = self.received.strongest(self.of)
-            found["heavy_hitters"] = self.received.heaviest(self.of, HEAVY)
-        if self.alignment is not None:
-            found["alignment"] = self.alignment.correlation()
-        found |= {key: bias.ratio(self.of) for key, bias in self.biases.items()}
-        return found | self.means
-
-    def with_means(self, means: dict[str, Mean]) -> Self:
-        return replace(self, means=self.means | means)
+    def with_sums(self, sums: Mapping[str, Summed]) -> Self:
+        return replace(self, sums={**self.sums, **sums})
 
 
 def _sum(one: Any, other: Any) -> Any:

@@ -10,15 +10,43 @@ from typing import Any
 
 import numpy as np
 
-from headwise.compute.answers import Aux
+from headwise.compute.request import Aux
 from headwise.errors import HeadwiseError
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.rows import weights_at
-from headwise.inspect.score.tally import Booleans, Floats, Integers, Mean, Tally
-from headwise.inspect.score.text import Text
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.rows import weights_at
+from headwise.inspect.call.text import Text
+from headwise.inspect.score.score import Score
+from headwise.inspect.score.tally import Mean, Tally
+from headwise.plain.types import Booleans, Floats, Integers
 
 ENOUGH = 0.1  # above it Wu et al. call a head a retrieval head
 BEST = 10  # heads that the report lists
+
+SCORES = (
+    Score(
+        "retrieval",
+        "Retrieval",
+        "",
+        "share of the needle that the head copies: a place counts where it is the strongest key of a step "
+        "and the token then written is the one that stands there",
+        "the same for keys picked at random",
+        "copies the needle (above 0.1: a retrieval head)",
+        over="tokens of the needle",
+        source="Wu et al. 2024, each place once",
+        group="needle",
+    ),
+    Score(
+        "retrieval_counted",
+        "Retrieval, every step counted",
+        "",
+        "the same with every step counted that copies, at most 1",
+        "the same for keys picked at random",
+        "copies the needle",
+        over="tokens of the needle",
+        source="Wu et al. 2024, as their program counts",
+        group="needle",
+    ),
+)
 
 
 class Retrieval:

@@ -10,15 +10,52 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwise.compute.answers import Aux
+from headwise.compute.request import Aux
 from headwise.errors import HeadwiseError
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.marks import positions
-from headwise.inspect.score.rows import weights_at
-from headwise.inspect.score.tally import Booleans, Floats, Integers, Mean, Tally
-from headwise.inspect.score.text import Text
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.marks import positions
+from headwise.inspect.call.rows import weights_at
+from headwise.inspect.call.text import Text
+from headwise.inspect.score.score import Score
+from headwise.inspect.score.tally import Mean, Tally
+from headwise.plain.types import Booleans, Floats, Integers
 
 BEST = 10  # heads that the report lists
+
+SCORES = (
+    Score(
+        "pair_accuracy",
+        "Gold pairs found",
+        "",
+        "how often the strongest candidate key of a query is a gold one",
+        "the mean share of gold keys among the candidates",
+        "finds the gold pairs",
+        over="queries with a gold key",
+        source="Clark et al. 2019, for antecedents",
+        group="pairs",
+    ),
+    Score(
+        "pair_mass",
+        "Weight on gold pairs",
+        "",
+        "weight of a query on its gold keys",
+        "the mean share of gold keys among the visible keys",
+        "looks at the gold pairs",
+        over="queries with a gold key",
+        group="pairs",
+    ),
+    Score(
+        "pair_matched",
+        "Weight at the same distances",
+        "",
+        "the control of the line above: weight of other queries of the pairs at the offsets of the gold "
+        "keys, where these are not gold",
+        "the mean of 1 / n over these places",
+        "if it is near the line above, the head follows distance, not the pairs",
+        over="such places",
+        group="pairs",
+    ),
+)
 
 
 class GoldPairs:

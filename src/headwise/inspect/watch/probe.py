@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwise.compute.answers import Aux
-from headwise.compute.request import AuxRequest
+from headwise.compute.request import Aux, AuxRequest
 from headwise.errors import HeadwiseError
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.text import Text
 from headwise.inspect.load.models import require_frameworks
-from headwise.inspect.score.call import AttentionCall
 from headwise.inspect.score.scorer import Scorer
 from headwise.inspect.score.tally import Mean, Tally, ratio_over
-from headwise.inspect.score.text import Text
 
 BLOCK, REPEATS, SEQUENCES = 25, 4, 4
 RARE = 0.1  # share of the vocabulary left out at each end: the most and the least common tokens
@@ -178,7 +177,8 @@ def _preceding(call: AttentionCall, queries: Text, keys: Text, aux: Aux) -> tupl
 
 def _entry(layer: int, head: int, tally: Tally, null: Tally, control: Tally) -> dict[str, Any]:
     def of(source: Tally, key: str) -> Mean | None:
-        return source.means.get(key)
+        found = source.sums.get(key)
+        return None if found is None else found.mean(source.of)
 
     def value(mean: Mean | None) -> float | None:
         return None if mean is None else mean.value(head)

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwise.compute.answers import Aux
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.rows import Rows, sample_starts, weights_of
-from headwise.inspect.score.tally import Floats, Integers
-from headwise.inspect.score.text import Text
+from headwise.compute.request import Aux
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.rows import Rows, sample_starts, weights_of
+from headwise.inspect.call.text import Text
 from headwise.inspect.watch.clusters import average_link
+from headwise.plain.types import Floats, Integers
 
 ALIKE = 0.05  # nats; average-link groups are cut here (ln 2 = 0.69 is the most)
 MOST_ROWS = 64  # rows for exact divergences

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from headwise.compute.answers import Aux
 from headwise.compute.functional import attention
+from headwise.compute.request import Aux
 from headwise.errors import CapabilityError, HeadwiseError
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.rows import plain
-from headwise.inspect.score.tally import Floats
-from headwise.inspect.score.text import Text
+from headwise.inspect.call.call import AttentionCall
+from headwise.inspect.call.rows import plain
+from headwise.inspect.call.text import Text
+from headwise.plain.types import Floats
 
 GROUPS = 16
 MOST_GROUPS = 64

@@ -1,16 +1,16 @@
 """What a report can hold beside the scores, by the user's wishes: pairs, a needle, redundancy, rollout."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwise.inspect.report.entries import cards_of
+from headwise.inspect.call.text import Text
 from headwise.inspect.score.scorer import Scorer
-from headwise.inspect.score.tally import Integers
-from headwise.inspect.score.text import Text
 from headwise.inspect.watch.needle import Retrieval
 from headwise.inspect.watch.pairs import GoldPairs
 from headwise.inspect.watch.redundancy import Redundancy
 from headwise.inspect.watch.rollout import Rollout
+from headwise.plain.types import Integers
 
 
 @dataclass(kw_only=True)
@@ -62,14 +62,8 @@ class Extras:
             scorer.watchers.append(self._rollout.watch)
         return self
 
-    def report(self, scorer: Scorer) -> dict[str, Any]:
-        """The fields of the report."""
-        asked = self._pairs is not None or self._needle is not None
-        cards = [
-            (layer.layer, head, card)
-            for layer in (scorer.entries() if asked else [])
-            for head, card in enumerate(cards_of(layer))
-        ]
+    def report(self, cards: Sequence[tuple[int, int, dict[str, Any]]]) -> dict[str, Any]:
+        """The fields of the report; ``cards``: layer, head and its scores."""
         return {
             "pairs": self._pairs.report(cards) if self._pairs else None,
             "needle": self._needle.report(cards) if self._needle else None,

@@ -29,14 +29,13 @@ LEVELS = {1: "recognise", 2: "apply", 3: "analyse", 4: "put together", 5: "judge
 def render_book(book: Book) -> str:
     """One self-contained page, the same bytes for the same book.
 
-    `book` is the dict of `headwise.learn.book.make_book`. Raises `HeadwiseError` for a dict that is no book.
+    `book` is the dict of `make_book` in `headwise.learn.book.contents`. Raises `HeadwiseError` for a dict
+    that is no book.
     """
     if not isinstance(book, Mapping) or book.get("schema") != "headwise.book":
         raise HeadwiseError("book", "the dict of make_book()", type(book).__name__)
-    css, script = (
-        asset("pages/base.css") + asset("book/book.css"),
-        "\n".join(asset(f"book/{name}") for name in SCRIPTS),
-    )
+    css = "".join(asset(f"{name}.css") for name in ("pages/base", "pages/worked", "book/book"))
+    script = "\n".join(asset(f"book/{name}") for name in SCRIPTS)
     data = {
         "labs": {lesson["key"]: lesson["lab"] for lesson in book["lessons"] if lesson["lab"]},
         "cards": [question["key"] for question in book["questions"]],

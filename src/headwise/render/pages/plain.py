@@ -16,7 +16,7 @@ _ALONE = re.compile(r"(?<![A-Za-z0-9&;/<>#_])([A-Za-z])(?![A-Za-z0-9;<>_])")
 
 def page(title: str, version: str, body: str) -> str:
     """The whole file; `body` is HTML, already escaped, and becomes ASCII here."""
-    css = asset("pages/base.css") + asset("pages/plain.css")
+    css = "".join(asset(f"pages/{name}.css") for name in ("base", "worked", "plain"))
     head = [
         "<!doctype html>",
         '<html lang="en">',

@@ -10,12 +10,8 @@ from headwise.render.report import pack
 from headwise.render.report.schema import read
 from headwise.render.report.words import Report
 
-SCRIPTS = (
-    "report_data.js",
-    "report_panels.js",
-    "report_head.js",
-    "report.js",
-)  # one script of the page, in this order
+# One script of the page, in this order.
+SCRIPTS = ("report_data.js", "report_panels.js", "report_head.js", "report.js")
 
 
 def render_html(report: Report, budget: int = 5_000_000) -> str:
@@ -30,10 +26,8 @@ def render_html(report: Report, budget: int = 5_000_000) -> str:
 
 
 def _page(report: Report, data: pack.Data) -> str:
-    css, script = (
-        asset("pages/base.css") + asset("report/report.css"),
-        "\n".join(asset(f"report/{name}") for name in SCRIPTS),
-    )
+    css = asset("pages/base.css") + asset("report/report.css")
+    script = "\n".join(asset(f"report/{name}") for name in SCRIPTS)
     title = f"{visible(report['model']['name'])} \u2013 attention heads"
     parts = {
         "policy": policy(css, script),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
 from headwise.plain.values import is_whole, shown
@@ -157,7 +157,7 @@ class Cache:
     def check_window(self, window: tuple[int | None, int | None]) -> None:
         """Refuse a layer that would look back further than the cache does; for caches that let tokens go."""
 
-    def check_user(self, layer: Any) -> None:
+    def check_user(self, layer: nn.Module) -> None:
         """Refuse a second layer: one cache for all layers of a model would mix their keys, in silence.
 
         Raises:

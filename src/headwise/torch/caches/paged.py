@@ -6,7 +6,7 @@ from torch import Tensor
 from headwise.errors import CapabilityError
 from headwise.torch.arguments import positive
 from headwise.torch.caches.cache import Cache, Place, Seen, entries_of
-from headwise.torch.caches.linear import only_read, refuse_gradients
+from headwise.torch.caches.contiguous import only_read, refuse_gradients
 
 
 class PagedCache(Cache):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
-from headwise.torch.layer.inputs import check_kind
+from headwise.torch.arguments import check_kind
 from headwise.torch.operator.call import only_zeros_and_ones
 
 

@@ -1,6 +1,6 @@
 """The arguments of one call of a layer: checked, and brought into the form that ``attention`` takes."""
 
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from headwise.compute.arrays import integers
 from headwise.compute.options import both_readings
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
+from headwise.plain.types import AnyArray
 from headwise.plain.values import is_whole, shown
-from headwise.torch.arguments import Shape
+from headwise.torch.arguments import Shape, check_kind
 from headwise.torch.caches.cache import Cache, Offset, Seen
 from headwise.torch.layer.heads import KeysValues
 
 
-def check_input(name: str, x: Any, width: int, projection: nn.Module, lead: Shape | None = None) -> None:
+def check_input(name: str, x: Tensor, width: int, projection: nn.Module, lead: Shape | None = None) -> None:
     """One input of the layer: ``(*lead, n, width)``, of the dtype of its projection.
 
     Raises:
@@ -38,39 +39,6 @@ def check_input(name: str, x: Any, width: int, projection: nn.Module, lead: Shap
     # Quantised and adapted projections judge dtypes themselves; autocast is there to mix them.
     if type(projection) is nn.Linear:
         check_kind(name, x, projection.weight)
-
-
-def check_kind(name: str, x: Tensor, weight: Tensor) -> None:
-    """An input is of the dtype and on the device of what it is multiplied with.
-
-    Raises:
-        DtypeError: it is not.
-    """
-    if x.dtype != weight.dtype and not under_autocast(x):
-        hint = f"{name}.to({weight.dtype}): nothing is cast in silence"
-        if x.is_floating_point():
-            hint = f"layer.to({x.dtype}), or {hint}"
-        raise DtypeError(name, f"{weight.dtype}, the dtype of the layer", str(x.dtype), hint)
-    if x.device != weight.device:
-        hint = f"layer.to({str(x.device)!r}), or {name}.to({str(weight.device)!r})"
-        raise DtypeError(name, f"a tensor on {weight.device}, as the layer is", str(x.device), hint)
-
-
-def under_autocast(x: Tensor) -> bool:
-    """Is autocast on where this tensor lives? Not every device knows it."""
-    kind = x.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-
-
-def refuse_script() -> NoReturn:
-    """What torch asks a module for before it scripts it.
-
-    Raises:
-        CapabilityError: always.
-    """
-    expected = "torch.compile or torch.export, which both take the layer"
-    hint = "torch.export.export(model, (x,)): TorchScript has no keyword-only arguments"
-    raise CapabilityError("layer", expected, "torch.jit.script", hint)
 
 
 def check_roles(key: Any, value: Any, positions: Any, key_positions: Any, rotary: bool) -> None:
@@ -140,7 +108,7 @@ def check_cache(cache: Any, own: bool, is_causal: bool, placed: bool) -> None:
 
 
 def merge_masks(
-    attn_mask: Tensor | None, key_mask: Tensor | None, segment_ids: Any, n_q: int
+    attn_mask: Tensor | None, key_mask: Tensor | None, segment_ids: AnyArray, n_q: int
 ) -> tuple[Tensor | None, Any]:
     """Let padding be seen by nobody, without an array of pairs: as a mask of one row, or as segments.
 

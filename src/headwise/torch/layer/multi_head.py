@@ -1,15 +1,18 @@
 """Multi-head attention as a torch layer: projections, positions and caches around ``attention``."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
-from headwise.compute.request import AuxRequest
+from headwise.compute.request import Aux, AuxRequest
 from headwise.errors import CapabilityError, HeadwiseError, ShapeError
+from headwise.plain.types import AnyArray
 from headwise.plain.values import shown
-from headwise.torch.arguments import check_key_mask
+from headwise.torch.arguments import check_key_mask, refuse_script
 from headwise.torch.caches.cache import Cache, Offset, Place
 from headwise.torch.functional import attention
 from headwise.torch.layer.heads import Heads, KeysValues
@@ -20,11 +23,10 @@ from headwise.torch.layer.inputs import (
     check_roles,
     merge_masks,
     offset_of,
-    refuse_script,
     seen_columns,
 )
 from headwise.torch.layer.pruning import keep_columns, keep_rows, like, remaining
-from headwise.torch.layer.sizes import (
+from headwise.torch.layer.settings import (
     check_options,
     resolve_alibi,
     resolve_norms,
@@ -114,7 +116,7 @@ class MultiHeadAttention(nn.Module):
         is_causal: bool = False,
         dropout: float = 0.0,
         scale: float | None = None,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
@@ -175,18 +177,18 @@ class MultiHeadAttention(nn.Module):
         attn_mask: Tensor | None = None,
         attn_bias: Tensor | None = None,
         key_mask: Tensor | None = None,
-        segment_ids: Any = None,
+        segment_ids: AnyArray | None = None,
         is_causal: bool | None = None,
         causal_alignment: str | None = None,
-        query_offset: Any = None,
+        query_offset: Offset | Sequence[int] | None = None,
         positions: Tensor | None = None,
         key_positions: Tensor | None = None,
-        head_mask: Any = None,
+        head_mask: AnyArray | None = None,
         cache: Cache | None = None,
-        rng: Any = None,
+        rng: int | Tensor | torch.Generator | np.random.Generator | None = None,
         return_aux: AuxRequest | None = None,
         implementation: str = "auto",
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, Aux]:
         """Attend.
 
         Args:
@@ -236,15 +238,15 @@ class MultiHeadAttention(nn.Module):
         attn_mask: Tensor | None = None,
         attn_bias: Tensor | None = None,
         key_mask: Tensor | None = None,
-        segment_ids: Any = None,
+        segment_ids: AnyArray | None = None,
         is_causal: bool | None = None,
         causal_alignment: str | None = None,
-        query_offset: Any = None,
+        query_offset: Offset | Sequence[int] | None = None,
         positions: Tensor | None = None,
         key_positions: Tensor | None = None,
-        head_mask: Any = None,
+        head_mask: AnyArray | None = None,
         cache: Cache | None = None,
-        rng: Any = None,
+        rng: int | Tensor | torch.Generator | np.random.Generator | None = None,
         return_aux: AuxRequest | None = None,
         implementation: str = "auto",
     ) -> Heads:

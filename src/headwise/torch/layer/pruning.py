@@ -1,7 +1,6 @@
 """Which heads stay when others are removed for good, and their share of a projection."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +50,7 @@ def like(parameter: nn.Parameter, values: Tensor) -> nn.Parameter:
     return nn.Parameter(values.detach().clone(), requires_grad=parameter.requires_grad)
 
 
-def _checked(heads: Any, num_heads: int) -> set[int]:
+def _checked(heads: Iterable[int], num_heads: int) -> set[int]:
     hint = "layer.prune_heads([0, 3])"
     if isinstance(heads, str | bytes) or not isinstance(heads, Iterable):
         raise HeadwiseError("heads", "a list of head numbers", shown(heads), hint)

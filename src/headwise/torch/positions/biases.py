@@ -1,13 +1,13 @@
 """Positions in the scores, as torch modules: the slopes of ALiBi and the learned relative biases of T5."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.types import Device
 
 from headwise.compute.positions import alibi_slopes, t5_buckets
 from headwise.errors import HeadwiseError
+from headwise.plain.types import AnyArray
 from headwise.plain.values import shown
 from headwise.torch.arguments import positive
 from headwise.torch.caches.cache import Offset
@@ -25,7 +25,7 @@ class AlibiPositions(nn.Module):
         head.
     """
 
-    def __init__(self, num_heads: int, *, slopes: Any = None) -> None:
+    def __init__(self, num_heads: int, *, slopes: AnyArray | None = None) -> None:
         super().__init__()
         given = alibi_slopes(num_heads) if slopes is None else np.asarray(slopes, np.float64)
         if given.shape != (num_heads,) or not np.isfinite(given).all():
@@ -71,17 +71,17 @@ class T5Positions(nn.Module):
         bidirectional: bool = True,
         num_buckets: int = 32,
         max_distance: int = 128,
-        device: Any = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.num_heads, self.bidirectional = positive("num_heads", num_heads), bidirectional
         self.num_buckets, self.max_distance = num_buckets, positive("max_distance", max_distance)
-        options: Any = {"bidirectional": bidirectional, "num_buckets": num_buckets}
         # Bucket of every key position minus query position from -max_distance to max_distance.
         buckets = t5_buckets(
-            1, 2 * max_distance + 1, query_offset=max_distance, max_distance=max_distance, **options
-        )
+            1, 2 * max_distance + 1, query_offset=max_distance, bidirectional=bidirectional,
+            num_buckets=num_buckets, max_distance=max_distance,
+        )  # fmt: skip
         self._buckets = tuple(buckets[0].tolist())
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads, device=device, dtype=dtype))
         self.reset_parameters()

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.types import Device
 
 from headwise.compute.positions.scaling import RotaryScaling, rotary_frequencies
 from headwise.errors import DtypeError, HeadwiseError, ShapeError
@@ -31,7 +32,7 @@ def angles_of(positions: Tensor, frequencies: NDArray[np.float64]) -> Tensor:
     return positions.to(home, torch.float64)[..., None] * rates
 
 
-def check_positions(name: str, positions: Any, shape: tuple[int, ...]) -> None:
+def check_positions(name: str, positions: Tensor | None, shape: tuple[int, ...]) -> None:
     """Positions given by the caller: whole numbers that broadcast to ``shape``, ``(*lead, n)``.
 
     Raises:
@@ -104,7 +105,7 @@ class LearnedPositions(nn.Module):
     """
 
     def __init__(
-        self, max_length: int, width: int, *, device: Any = None, dtype: torch.dtype | None = None
+        self, max_length: int, width: int, *, device: Device = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__()
         self.max_length, self.width = positive("max_length", max_length), positive("width", width)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headwise.compute.problem import Problem
+from headwise.plain.types import Integers
 from headwise.torch.tiled.dropout import head_keys, kept_weights
 
 # Elements of a tile, and the most queries or keys of one head in it: on a processor a tile stays near the
@@ -201,8 +202,11 @@ class Tiles:
         """0 for each dropped weight of the tile and 1 / (1 - p) for each kept one; None without dropout."""
         if self._dropout is None:
             return None
-        keys = [words.view(self.batch, self.kv_heads, self.group, 1, 1)[tile.part] for words in self._dropout]
-        return kept_weights(keys[0], keys[1], tile.rows, tile.keys, self.problem.rules.dropout_p, self.dtype)
+        first, second = (
+            words.view(self.batch, self.kv_heads, self.group, 1, 1)[tile.part] for words in self._dropout
+        )
+        rows, keys, dropout_p = tile.rows, tile.keys, self.problem.rules.dropout_p
+        return kept_weights((first, second), rows, keys, dropout_p, self.dtype)
 
     def tile_shape(self, tile: Tile) -> tuple[int, int, int, int, int]:
         sizes = [s.stop - s.start for s in (tile.part.batch, tile.part.heads, tile.rows, tile.keys)]
@@ -244,7 +248,7 @@ class Tiles:
     def _small(self, array: Tensor) -> Tensor:
         return array.detach().to(self.device, self.dtype)
 
-    def _whole(self, array: Any) -> Any:
+    def _whole(self, array: Integers | None) -> Any:
         """Whole numbers on the device, their leading axes in one."""
         if array is None:
             return None

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from headwise.compute.arrays import take
 from headwise.compute.functional import attention, attention_statistics
 from headwise.compute.request import AuxRequest
-from headwise.inspect.score.call import AttentionCall
-from headwise.inspect.score.tally import Booleans, Floats, Integers
+from headwise.inspect.call.call import AttentionCall
+from headwise.plain.types import Booleans, Floats, Integers
 
 PASSAGE = 24  # consecutive rows that are read together
 PASSAGES = 8

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headwise.compute.request import AuxRequest
-from headwise.inspect.score.call import AttentionCall
+from headwise.inspect.call.call import AttentionCall
 from tests.inspect.zoo import visible_of_call, weights_of_call
 
 

@@ -1,7 +1,7 @@
 """Swapping attention layers in a model, and measuring what that changes."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
-
-Convert = Callable[[nn.MultiheadAttention], nn.Module]
+from headwise.torch.compat.drop_in import MultiheadAttention
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +60,34 @@ class Report:
         return "\n".join(lines)
 
 
-def take_over(layer: nn.Module, module: nn.Module) -> None:
-    """Make ``layer`` hold all that ``module`` holds: parameters, submodules, buffers, hooks, settings."""
-    for name, held in module.__dict__.items():
-        # Dictionaries of the layer's own, so that later changes to one do not reach the other.
-        layer.__dict__[name] = copy.copy(held) if isinstance(held, dict) else held
+def replace_attention(model: nn.Module, *example: Any, **example_options: Any) -> Report:
+    """Put :class:`MultiheadAttention` in the place of every ``torch.nn.MultiheadAttention`` in ``model``.
 
+    The new layers share the parameters, so nothing is copied, and optimisers go on working. Each is measured
+    against the one it replaces, on random input; the whole model too, when an input is given.
 
-def walk_and_replace(
-    model: nn.Module,
-    own: type[nn.Module],
-    convert: Convert,
-    example: tuple[Any, ...],
-    example_options: dict[str, Any],
-) -> Report:
+    Args:
+        model: changed in place.
+        example, example_options: an input to measure the model on, as ``model(*example, **example_options)``.
+
+    Returns:
+        What was replaced where, what was left and why, and the differences; ``print`` shows it.
+
+    Raises:
+        HeadwiseError: ``model`` is no module, is itself a ``torch.nn.MultiheadAttention``, or holds none.
+
+    >>> import torch
+    >>> encoder = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    >>> len(replace_attention(encoder).replaced)
+    1
+    """
+    if not isinstance(model, nn.Module):
+        hint = "replace_attention(model, x) measures it on x too"
+        raise HeadwiseError("model", "a torch.nn.Module", type(model).__name__, hint)
+    if isinstance(model, nn.MultiheadAttention):
+        expected = "a model that holds attention layers"
+        hint = "MultiheadAttention.from_torch(layer) makes the layer that shares its parameters"
+        raise HeadwiseError("model", expected, "an attention layer itself", hint)
     measured = bool(example or example_options)
     before = _run(model, example, example_options) if measured else None
     if measured and not before:  # known before anything is changed
@@ -83,13 +96,12 @@ def walk_and_replace(
     replaced, left, done = [], {}, {}
     for path, parent, name, module in list(_attention_layers(model)):
         if type(module) is not nn.MultiheadAttention:
-            kind = type(module).__name__
-            left[path] = (
-                "headwise's already" if type(module) is own else f"{kind}, whose forward may do other things"
-            )
+            left[path] = f"{type(module).__name__}, whose forward may do other things"
+            if type(module) is MultiheadAttention:
+                left[path] = "headwise's already"
             continue
         if id(module) not in done:
-            done[id(module)] = convert(module)
+            done[id(module)] = MultiheadAttention.from_torch(module)
         new = done[id(module)]
         difference = _measure(module, new)
         setattr(parent, name, new)

@@ -1,8 +1,9 @@
-"""In the place of ``torch.nn.MultiheadAttention``: the same calls and the same parameters, headwise inside.
+"""In the place of ``torch.nn.MultiheadAttention``: the same calls and parameters, headwise inside.
 
 ``docs/in_place_of_torch.md`` lists where the answers differ from torch's, and why.
 """
 
+import copy
 import math
 from typing import Any, NoReturn
 
@@ -11,13 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.compute.request import AuxRequest
-from headwise.errors import HeadwiseError
+from headwise.torch.arguments import refuse_script
 from headwise.torch.compat.inputs import as_seen, check_call
-from headwise.torch.compat.replace import Replacement, Report, take_over, walk_and_replace
 from headwise.torch.functional import attention
-from headwise.torch.layer.inputs import refuse_script
-
-__all__ = ["MultiheadAttention", "Replacement", "Report", "replace_attention"]
 
 LSE = AuxRequest(lse=True)
 
@@ -55,7 +52,9 @@ class MultiheadAttention(nn.MultiheadAttention):
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiheadAttention":
         """A layer that shares the parameters, submodules and hooks of ``module``; nothing is copied."""
         layer = cls.__new__(cls)
-        take_over(layer, module)
+        for name, held in module.__dict__.items():
+            # Dictionaries of the layer's own, so that later changes to one do not reach the other.
+            layer.__dict__[name] = copy.copy(held) if isinstance(held, dict) else held
         layer._keep_fast_path_away()
         return layer
 
@@ -219,36 +218,3 @@ class MultiheadAttention(nn.MultiheadAttention):
 def _with_first_column(mask: Tensor) -> Tensor:
     """A column before the others for a key that all see."""
     return F.pad(mask, (1, 0), value=mask.dtype == torch.bool)
-
-
-def replace_attention(model: nn.Module, *example: Any, **example_options: Any) -> Report:
-    """Put :class:`MultiheadAttention` in the place of every ``torch.nn.MultiheadAttention`` in ``model``.
-
-    The new layers share the parameters, so nothing is copied, and optimisers go on working. Each is measured
-    against the one it replaces, on random input; the whole model too, when an input is given.
-
-    Args:
-        model: changed in place.
-        example, example_options: an input to measure the model on, as ``model(*example, **example_options)``.
-
-    Returns:
-        What was replaced where, what was left and why, and the differences; ``print`` shows it.
-
-    Raises:
-        HeadwiseError: ``model`` is no module, is itself a ``torch.nn.MultiheadAttention``, or holds none.
-
-    >>> import torch
-    >>> encoder = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
-    >>> len(replace_attention(encoder).replaced)
-    1
-    """
-    if not isinstance(model, nn.Module):
-        hint = "replace_attention(model, x) measures it on x too"
-        raise HeadwiseError("model", "a torch.nn.Module", type(model).__name__, hint)
-    if isinstance(model, nn.MultiheadAttention):
-        expected = "a model that holds attention layers"
-        hint = "MultiheadAttention.from_torch(layer) makes the layer that shares its parameters"
-        raise HeadwiseError("model", expected, "an attention layer itself", hint)
-    return walk_and_replace(
-        model, MultiheadAttention, MultiheadAttention.from_torch, example, example_options
-    )

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headwise.errors import HeadwiseError
-from headwise.inspect.score.card import CLASS
-from headwise.inspect.score.marks import members
+from headwise.inspect.call.marks import members
 
+CLASS = "class:"  # opens the names of the user's own classes
 FIRST = 4  # tokens that are kept as sinks (Xiao et al. 2023)
 
 

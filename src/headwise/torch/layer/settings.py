@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.types import Device
 
 from headwise.compute.problem.offsets import Window, check_window
 from headwise.compute.problem.sizes import divisors, listed
@@ -12,6 +13,8 @@ from headwise.errors import HeadwiseError, ShapeError
 from headwise.plain.values import is_number, is_whole, shown
 from headwise.torch.positions.biases import AlibiPositions, T5Positions
 from headwise.torch.positions.embeddings import RotaryPositions
+
+Norms = tuple[nn.Module, nn.Module]
 
 NORMS = ("rms", "layer", "l2")
 
@@ -31,14 +34,14 @@ class LayerSizes:
 
 
 def resolve_sizes(
-    embed_dim: Any,
-    num_heads: Any,
-    num_kv_heads: Any,
-    head_dim: Any,
-    v_head_dim: Any,
-    kdim: Any,
-    vdim: Any,
-    out_dim: Any,
+    embed_dim: int,
+    num_heads: int,
+    num_kv_heads: int | None,
+    head_dim: int | None,
+    v_head_dim: int | None,
+    kdim: int | None,
+    vdim: int | None,
+    out_dim: int | None,
 ) -> LayerSizes:
     """Check the sizes and fill in what was left out.
 
@@ -46,7 +49,7 @@ def resolve_sizes(
         HeadwiseError: a size that is no whole number >= 1.
         ShapeError: heads that do not divide the width, key heads that do not divide the heads.
     """
-    given = {"embed_dim": embed_dim, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
+    given: dict[str, Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
     given |= {"head_dim": head_dim, "v_head_dim": v_head_dim, "kdim": kdim, "vdim": vdim, "out_dim": out_dim}
     for name, size in given.items():
         if size is None and name not in ("embed_dim", "num_heads"):
@@ -98,8 +101,8 @@ def check_options(is_causal: Any, dropout: Any, scale: Any, softcap: Any, sinks:
     return (None, None) if window is None else check_window(window)
 
 
-def check_probability(dropout: Any) -> None:
-    """A probability of dropping, of layers and blocks.
+def check_probability(dropout: float) -> None:
+    """A probability of dropping.
 
     Raises:
         HeadwiseError: no number between 0 and 1.
@@ -109,7 +112,7 @@ def check_probability(dropout: Any) -> None:
         raise HeadwiseError("dropout", expected, shown(dropout), hint)
 
 
-def resolve_rope(rope: Any, head_dim: int) -> nn.Module | None:
+def resolve_rope(rope: bool | nn.Module | None, head_dim: int) -> nn.Module | None:
     """The module that turns queries and keys, or None.
 
     Raises:
@@ -148,7 +151,7 @@ def resolve_alibi(alibi: Any, num_heads: int) -> AlibiPositions | None:
 
 
 def resolve_rel_bias(
-    rel_bias: Any, num_heads: int, is_causal: bool, device: Any, dtype: Any
+    rel_bias: Any, num_heads: int, is_causal: bool, device: Device, dtype: Any
 ) -> T5Positions | None:
     """The relative bias, or None.
 
@@ -172,7 +175,7 @@ def resolve_rel_bias(
     return module
 
 
-def resolve_norms(qk_norm: Any, head_dim: int, device: Any, dtype: Any) -> tuple[nn.Module, nn.Module] | None:
+def resolve_norms(qk_norm: Any, head_dim: int, device: Device, dtype: Any) -> Norms | None:
     """The norms of queries and keys, each over the features of one head, or None.
 
     Raises:
@@ -205,7 +208,7 @@ def resolve_norms(qk_norm: Any, head_dim: int, device: Any, dtype: Any) -> tuple
 class UnitLength(nn.Module):
     """x / |x| over the last axis; 0 stays 0. Scores are then cosines: give the layer a ``scale``."""
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return nn.functional.normalize(x, dim=-1)
 
 
