@@ -12,10 +12,10 @@ from headwise.compute.problem import build_problem, check_block
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.plain.values import shown
 from headwise.reference import visible_and_bias
-from headwise.trace.block import Block
-from headwise.trace.core import Core
-from headwise.trace.math import Array, for_each_query_head, join, split
-from headwise.trace.parts import Letters
+from headwise.trace.arithmetic import Array, for_each_query_head, join, split
+from headwise.trace.attention_pass import AttentionPass
+from headwise.trace.block_steps import Block
+from headwise.trace.notation import Letters
 
 OPTIONAL = ("context", "b_q", "b_k", "b_v", "b_o", "attn_mask")
 LIMIT = 50_000  # numbers in the arrays of a trace
@@ -27,7 +27,7 @@ class Inputs:
     """What the steps work on, and what headwise computed from the same input in the caller's dtype."""
 
     kind: str
-    core: Core
+    forward: AttentionPass
     block: Block | None
     same: Array
     dtype: np.dtype[Any]
@@ -62,8 +62,8 @@ def read_block(
     b = {letter: wide[f"b_{letter}"] for letter in "qkvo"}
     block = Block(wide["x"], wide["context"], w, b, sizes.heads, sizes.kv_heads, letters)
     query, key, value = (split(block.project(letter), block.heads_of(letter)) for letter in "qkv")
-    core = _core(query, key, value, None, options, letters, names)
-    return Inputs("block", core, block, same, views["x"].dtype, _mask_word(options))
+    forward = _core(query, key, value, None, options, letters, names)
+    return Inputs("block", forward, block, same, views["x"].dtype, _mask_word(options))
 
 
 def _same_output(views: dict[str, Any], heads: int, kv_heads: int, options: dict[str, Any]) -> Array:
@@ -137,7 +137,7 @@ def _core(
     options: dict[str, Any],
     letters: Letters,
     names: tuple[Any, Any],
-) -> Core:
+) -> AttentionPass:
     """The pass in float64: scores, scale, who sees whom, and what is added."""
     if scores is None:
         assert query is not None and key is not None
@@ -165,7 +165,7 @@ def _core(
     tokens, context_tokens = names
     if context_tokens is None and tokens is not None and letters.same_tokens:
         context_tokens = tokens
-    return Core(
+    return AttentionPass(
         query=query,
         key=key,
         value=value,

@@ -31,10 +31,10 @@ class Row:
     entropy: float
 
 
-def row(scores: Any, values: Any = None, seen: Any = None, scale: float = 1.0) -> Row:
+def attention_row(scores: Any, values: Any = None, seen: Any = None, scale: float = 1.0) -> Row:
     """softmax(scale * scores) over the keys that are seen, and the blend of ``values`` ``(n_k, d_v)``.
 
-    >>> row([4, 2, 5]).weights.round(4)
+    >>> attention_row([4, 2, 5]).weights.round(4)
     array([0.2595, 0.0351, 0.7054])
     """
     query = np.array([scores], np.float64)

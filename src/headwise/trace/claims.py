@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headwise.trace.arithmetic import softmax
 from headwise.trace.data import Check
-from headwise.trace.math import softmax
 
 Array = NDArray[Any]
 ROUNDING = 1e-12
