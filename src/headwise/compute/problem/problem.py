@@ -1,6 +1,6 @@
 """One attention problem, validated once.
 
-Every shape message of the package is born here and in the ``problem_*`` modules beside it. Letters: ``H``
+Every shape message of the package is born here and in the modules beside it. Letters: ``H``
 query heads, ``H_kv`` key/value heads, ``n_q`` queries, ``n_k`` keys, ``d_k`` width of queries and keys,
 ``d_v`` width of values; any number of leading axes before them.
 """
@@ -98,8 +98,7 @@ def build_problem(
 ) -> Problem:
     """Check every option once and bring the arrays into one normal form.
 
-    The options are those of ``headwise.attention``, which says what they mean; ``given`` takes those of
-    ``problem_rules.RULES``.
+    The options are those of ``headwise.attention``, which says what they mean; ``given`` takes the others.
 
     Raises:
         ShapeError, DtypeError, CapabilityError, HeadwiseError: with argument, expected, received and a hint.

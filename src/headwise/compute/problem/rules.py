@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.compute.arrays import integers, numbers
-from headwise.compute.options import UNSERVED
+from headwise.compute.options import OPTIONS, UNSERVED
 from headwise.compute.problem.masks import check_bias, check_ids
 from headwise.compute.problem.offsets import Window, check_lengths, check_window
 from headwise.compute.problem.sizes import Shape
@@ -19,18 +19,6 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 OPEN: Window = (None, None)
-RULES = (
-    "attn_bias",
-    "window_size",
-    "query_lengths",
-    "kv_lengths",
-    "segment_ids",
-    "softcap",
-    "alibi_slopes",
-    "sinks",
-    "head_mask",
-    "rng",
-)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -102,7 +90,7 @@ def refuse_unknown(given: Mapping[str, Any]) -> dict[str, Any]:
         if name in UNSERVED:
             expected = "None (this option is not yet served)"
             raise CapabilityError(name, expected, shown(option), UNSERVED[name])
-        if name not in RULES:
+        if name not in OPTIONS:
             raise TypeError(f"attention has no option {name!r}")
     return options
 

@@ -1,7 +1,7 @@
 """One call as the operator sees it: tensors and plain values, and the way back to a checked problem."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,6 @@ from headwise.compute.request import AuxRequest, answer_axes, answers_to
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError
 from headwise.torch.tiled.tiles import Extras, Tiles
 
-# What takes part in gradients comes first; backward answers for these.
-DIFFERENTIABLE = ("query", "key", "value", "attn_mask", "attn_bias", "alibi_slopes", "sinks")
-INDICES = (
-    "query_lengths", "kv_lengths", "query_ids", "key_ids", "query_offsets", "seed", "key_tokens",
-    "query_tokens", "classes",
-)  # fmt: skip
-TENSORS = (*DIFFERENTIABLE, *INDICES)
 ASKED = ("statistics", "top_k", "sink_mass", "relative", "pooled")
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 HALF = (torch.float16, torch.bfloat16)
@@ -28,7 +21,8 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Call:
-    """Arguments of ``headwise::attend``; :meth:`check` and :meth:`problem` refuse what does not fit."""
+    """Arguments of ``headwise::attend``, whose signature is made of these fields, tensors first, and of them
+    what takes part in gradients; :meth:`check` and :meth:`problem` refuse what does not fit."""
 
     query: Tensor
     key: Tensor
@@ -225,6 +219,11 @@ class Call:
             expected = f"bool, or {expected}" if what == "mask" else expected
             hint = f"nothing is cast in silence: convert the {what} to the dtype of query"
             raise DtypeError(name, expected, _named(tensor.dtype), hint)
+
+
+TYPES = {part.name: part.type for part in fields(Call)}
+TENSORS = tuple(name for name, kind in TYPES.items() if kind in (Tensor, Tensor | None))
+DIFFERENTIABLE = TENSORS[:7]  # backward answers for these
 
 
 def make_call(tensors: Sequence[Tensor | None], values: Mapping[str, Any]) -> Call:
