@@ -8,9 +8,6 @@ query heads, ``H_kv`` key/value heads, ``n_q`` queries, ``n_k`` keys, ``d_k`` wi
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from headwise.compute.options import check_dropout, check_flags, check_running, resolve_scale
 from headwise.compute.problem.masks import check_classes, check_mask, check_tokens
 from headwise.compute.problem.offsets import check_offset
@@ -19,6 +16,7 @@ from headwise.compute.problem.rules import NO_RULES, Rules, build_rules, refuse_
 from headwise.compute.problem.sizes import Shape, check_sizes, divisors
 from headwise.compute.request import AuxRequest
 from headwise.errors import HeadwiseError
+from headwise.plain.types import Array, Integers
 from headwise.plain.values import shown
 
 __all__ = ["NOTHING", "BlockSizes", "Problem", "Rules", "build_problem", "check_block", "divisors"]
@@ -36,18 +34,18 @@ class Problem(NamedTuple):
     gave ``(n, d)`` arrays, so that the results lose their head axis again.
     """
 
-    query: NDArray[Any]
-    key: NDArray[Any]
-    value: NDArray[Any] | None
-    mask: NDArray[Any] | None
+    query: Array
+    key: Array
+    value: Array | None
+    mask: Array | None
     scale: float
     is_causal: bool
     offset: int
     rules: Rules
     request: AuxRequest
-    key_tokens: NDArray[np.int64] | None
-    query_tokens: NDArray[np.int64] | None
-    classes: NDArray[np.int64] | None
+    key_tokens: Integers | None
+    query_tokens: Integers | None
+    classes: Integers | None
     num_threads: int | None
     one_head: bool
 
@@ -81,10 +79,10 @@ class Problem(NamedTuple):
 
 
 def build_problem(
-    query: NDArray[Any],
-    key: NDArray[Any],
-    value: NDArray[Any] | None,
-    mask: NDArray[Any] | None = None,
+    query: Array,
+    key: Array,
+    value: Array | None,
+    mask: Array | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise.compute.problem import Problem, build_problem
 from headwise.compute.request import AuxRequest, answer_axes, answers_to
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError
+from headwise.plain.types import Array
 from headwise.torch.tiled.tiles import Extras, Tiles
 
 ASKED = ("statistics", "top_k", "sink_mass", "relative", "pooled")
@@ -264,11 +264,11 @@ def _visible(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.dtype not in HALF
 
 
-def _view(tensor: Tensor) -> NDArray[Any]:
+def _view(tensor: Tensor) -> Array:
     """The tensor as NumPy sees it; of one in other memory or of another width only the shape is seen."""
     tensor = tensor.detach()
     if _visible(tensor):
-        view: NDArray[Any] = tensor.resolve_neg().numpy()
+        view: Array = tensor.resolve_neg().numpy()
         return view
     dtype = {torch.bool: np.bool_, torch.float64: np.float64}.get(tensor.dtype, np.float32)
     if not tensor.is_floating_point() and tensor.dtype != torch.bool:
