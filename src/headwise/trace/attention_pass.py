@@ -5,7 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
-from headwise.trace.arithmetic import Array, for_each_query_head, softmax
+from headwise.plain.types import Array
+from headwise.trace.arithmetic import for_each_query_head, softmax
 from headwise.trace.notation import Letters
 
 

@@ -5,8 +5,9 @@ import math
 import numpy as np
 
 from headwise.plain.numbers import MINUS_INFINITY, count, number, vector
+from headwise.plain.types import Array
 from headwise.trace import claims
-from headwise.trace.arithmetic import Array, for_each_query_head, softmax
+from headwise.trace.arithmetic import for_each_query_head, softmax
 from headwise.trace.attention_pass import AttentionPass
 from headwise.trace.data import Check, Fact, Step
 from headwise.trace.notation import MINUS, array, dot, plus

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from headwise.plain.numbers import count, vector
+from headwise.plain.types import Array
 from headwise.trace import claims
-from headwise.trace.arithmetic import Array, join, projected_heads, split
+from headwise.trace.arithmetic import join, projected_heads, split
 from headwise.trace.data import Check, Fact, Step
 from headwise.trace.notation import Letters, array, dot
 

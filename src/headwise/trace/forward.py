@@ -1,14 +1,16 @@
 """``explain``: every step of a forward pass, with its numbers, its formula and the checks that hold."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from headwise.errors import HeadwiseError
+from headwise.plain.types import AnyArray, Array
 from headwise.plain.values import shown
 from headwise.plain.version import __version__
 from headwise.trace import block_steps
-from headwise.trace.arithmetic import Array, for_each_query_head, split
+from headwise.trace.arithmetic import for_each_query_head, split
 from headwise.trace.attention_pass import AttentionPass
 from headwise.trace.attention_steps import attention_steps, given
 from headwise.trace.block_steps import Block
@@ -22,30 +24,30 @@ WAYS = "x with w_q, w_k, w_v, w_o and num_heads; or query, key and value; or sco
 
 
 def explain(
-    x: Any = None,
-    context: Any = None,
+    x: AnyArray = None,
+    context: AnyArray = None,
     *,
-    w_q: Any = None,
-    w_k: Any = None,
-    w_v: Any = None,
-    w_o: Any = None,
+    w_q: AnyArray = None,
+    w_k: AnyArray = None,
+    w_v: AnyArray = None,
+    w_o: AnyArray = None,
     num_heads: int | None = None,
     num_kv_heads: int | None = None,
-    b_q: Any = None,
-    b_k: Any = None,
-    b_v: Any = None,
-    b_o: Any = None,
-    query: Any = None,
-    key: Any = None,
-    value: Any = None,
-    scores: Any = None,
-    attn_mask: Any = None,
+    b_q: AnyArray = None,
+    b_k: AnyArray = None,
+    b_v: AnyArray = None,
+    b_o: AnyArray = None,
+    query: AnyArray = None,
+    key: AnyArray = None,
+    value: AnyArray = None,
+    scores: AnyArray = None,
+    attn_mask: AnyArray = None,
     is_causal: bool = False,
     causal_alignment: str | None = None,
     query_offset: int | None = None,
     scale: float | None = None,
-    tokens: Any = None,
-    context_tokens: Any = None,
+    tokens: Sequence[str] | None = None,
+    context_tokens: Sequence[str] | None = None,
     title: str | None = None,
     about: str = "",
 ) -> Trace:

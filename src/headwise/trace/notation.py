@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from headwise.plain.numbers import number
-from headwise.trace.arithmetic import Array
+from headwise.plain.types import Array
 from headwise.trace.data import Fact, TraceArray
 
 LARGE_INPUT = 4096  # numbers; a larger array that was given is kept by its shape only

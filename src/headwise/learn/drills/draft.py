@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,10 +29,11 @@ class Draft:
     right: str = ""
 
 
+Item = TypeVar("Item")
 Maker = Callable[[np.random.Generator], Draft]
 
 
-def pick(rng: np.random.Generator, pool: Sequence[Any]) -> Any:
+def pick(rng: np.random.Generator, pool: Sequence[Item]) -> Item:
     return pool[int(rng.integers(len(pool)))]
 
 
