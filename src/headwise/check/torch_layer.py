@@ -6,15 +6,14 @@ from functools import partial
 from typing import Any
 
 from headwise.check.rules.inquiry import run
-from headwise.check.rules.layer import LAYER_RULES, choose_layer
+from headwise.check.rules.layer_rules import LAYER_RULES, choose_layer, judge_weights
 from headwise.check.rules.rule import Rule
-from headwise.check.rules.weights import judge_weights
-from headwise.check.subjects import calling
 from headwise.check.subjects.contract import Contract
+from headwise.check.subjects.layer_weights import LayerWeights
 from headwise.check.subjects.presets import preset
+from headwise.check.subjects.signature import Signature, signature_of
 from headwise.check.subjects.subject import TIME_LIMIT, Subject
-from headwise.check.subjects.torch_weights import LayerWeights
-from headwise.check.verdict.report import CheckReport
+from headwise.check.verdict.findings import CheckReport
 from headwise.errors import HeadwiseError
 from headwise.plain.values import shown
 
@@ -100,7 +99,7 @@ def _number(module: Any, names: tuple[str, ...]) -> int | None:
 
 def _complete(contract: Contract, layer: LayerWeights, is_mha: bool) -> Contract:
     """The contract with the call that the layer's signature asks for."""
-    found = calling.signature(layer.copy.forward)
+    found = signature_of(layer.copy.forward)
     served = (
         found.features & {"mask", "padding", "causal"} if contract.features is None else contract.features
     )
@@ -118,7 +117,7 @@ def _call_mha(fn: Any, case: Any) -> Any:
     return found if fn.batch_first else found.transpose(0, 1)
 
 
-def _caller(found: calling.Signature) -> Any:
+def _caller(found: Signature) -> Any:
     """forward(x), forward(query, key, value), with the masks under their own names."""
     own, count = found.options, max(found.positional, 1)
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.layers import LayerCase, LayerFault, LayerMistake, build, merge, split
-from headwise.check.cases.steps import Array, Steps, attend
+from headwise.check.cases.chain import Array, Chain, attend
+from headwise.check.cases.layer_case import LayerCase, LayerFault, LayerOutput, attend_layer, merge, split
 
 
 def _cut_rows(x: Array, heads: int) -> Array:
@@ -27,10 +27,10 @@ def _merge_interleaved(x: Array) -> Array:
     return x.transpose(0, 2, 3, 1).reshape(x.shape[0], x.shape[2], -1)
 
 
-def _with(cut: Any = split, back: Any = merge, out: bool = True, **changes: Any) -> LayerFault:
+def _with(cut: Any = split, back: Any = merge, out: bool = True, **changes: Any) -> LayerOutput:
     """Other ways to split and merge, and changed weights: each value is a rule on the case."""
 
-    def make(case: LayerCase, base: Steps) -> Array:
+    def make(case: LayerCase, base: Chain) -> Array:
         changed = replace(case, **{name: rule(case) for name, rule in changes.items()})
         merged = back(attend(changed.inner(cut), base))
         return changed.out(merged) if out else merged
@@ -42,8 +42,8 @@ def _pooled(how: Any) -> Any:
     return lambda x: np.tile(how(x, 1), (1, 1, x.shape[1]))
 
 
-def _one_head(keep_scale: bool) -> LayerFault:
-    def make(case: LayerCase, base: Steps) -> Array:
+def _one_head(keep_scale: bool) -> LayerOutput:
+    def make(case: LayerCase, base: Chain) -> Array:
         scale = case.width**-0.5 if keep_scale else None
         single = replace(case, num_heads=1, num_kv_heads=1, options={**case.options, "scale": scale})
         return single.out(merge(attend(single.inner(), base)))
@@ -51,7 +51,7 @@ def _one_head(keep_scale: bool) -> LayerFault:
     return make
 
 
-def _order(*order: str) -> LayerFault:
+def _order(*order: str) -> LayerOutput:
     """The fused input weight is read in another order."""
     names = {
         f"{part}_{to}": f"{part}_{source}" for part in "wb" for to, source in zip("qkv", order, strict=True)
@@ -60,10 +60,10 @@ def _order(*order: str) -> LayerFault:
     return _with(**rules)
 
 
-def _interleaved_weights(shape: str) -> LayerFault:
+def _interleaved_weights(shape: str) -> LayerOutput:
     """One fused projection (3 d_model) whose rows are read as (H, 3, d) or (H, d, 3)."""
 
-    def make(case: LayerCase, base: Steps) -> Array:
+    def make(case: LayerCase, base: Chain) -> Array:
         z = case.x @ case.w_in.T
         if case.b_q is not None:
             z = z + case.b_in
@@ -78,7 +78,7 @@ def _interleaved_weights(shape: str) -> LayerFault:
     return make
 
 
-def _shared_over_heads(case: LayerCase, base: Steps) -> Array:
+def _shared_over_heads(case: LayerCase, base: Chain) -> Array:
     """The input is split first; every head goes through the first head's block of the weights."""
     width, x = case.width, split(case.x, case.num_heads)
     parts = [
@@ -89,36 +89,38 @@ def _shared_over_heads(case: LayerCase, base: Steps) -> Array:
     return case.out(merge(attend(inner, base)))
 
 
-def _no_projection(case: LayerCase, base: Steps) -> Array:
+def _no_projection(case: LayerCase, base: Chain) -> Array:
     x = split(case.x, case.num_heads)
     return merge(attend(Case(x, x, x, num_heads=case.num_heads, **case.options), base))
 
 
-def _zero(name: str) -> LayerFault:
+def _zero(name: str) -> LayerOutput:
     rules: dict[str, Any] = {name: lambda case: None}
     return _with(**rules)
 
 
-def _transposed_inputs() -> LayerFault:
+def _transposed_inputs() -> LayerOutput:
     return _with(w_q=lambda c: c.w_q.T, w_k=lambda c: c.w_k.T, w_v=lambda c: c.w_v.T)
 
 
-def _layer(key: str, what: str, repair: str, make: LayerFault, seen: str = "") -> LayerMistake:
-    return LayerMistake(key, what, repair, make, tuple(seen.split()))
+def _layer(key: str, what: str, repair: str, make: LayerOutput, seen: str = "") -> LayerFault:
+    return LayerFault(key, what, repair, make, tuple(seen.split()))
 
 
 _SPLIT = "reshape to (B, n, H, d), then move the heads in front: (B, H, n, d)"
 _MERGE = "move the heads behind the positions, (B, n, H, d), then reshape to (B, n, H d)"
 
 
-def _wide_scale(case: LayerCase, base: Steps) -> Array:
-    return build(replace(case, options={**case.options, "scale": case.x.shape[-1] ** -0.5}), None, base)
+def _wide_scale(case: LayerCase, base: Chain) -> Array:
+    return attend_layer(
+        replace(case, options={**case.options, "scale": case.x.shape[-1] ** -0.5}), None, base
+    )
 
 
-def _one_split(which: int) -> LayerFault:
+def _one_split(which: int) -> LayerOutput:
     """Only queries, keys or values are split by a reshape."""
 
-    def make(case: LayerCase, base: Steps) -> Array:
+    def make(case: LayerCase, base: Chain) -> Array:
         heads = (case.num_heads, case.num_kv_heads, case.num_kv_heads)
         cuts = [_cut_rows if at == which else split for at in range(3)]
         q, k, v = (cut(z, h) for cut, z, h in zip(cuts, case.projected(), heads, strict=True))
@@ -127,13 +129,13 @@ def _one_split(which: int) -> LayerFault:
     return make
 
 
-def _summed_into_one(case: LayerCase, base: Steps) -> Array:
+def _summed_into_one(case: LayerCase, base: Chain) -> Array:
     heads = attend(case.inner(), base)
     summed = heads.sum(1) @ case.w_out[:, : heads.shape[-1]].T
     return np.asarray(summed if case.b_out is None else summed + case.b_out)
 
 
-MISTAKES: tuple[LayerMistake, ...] = (
+LAYER_FAULTS: tuple[LayerFault, ...] = (
     _layer(
         "scale 1/root d_model",
         "the scores are divided by the root of d_model",
@@ -299,6 +301,6 @@ MISTAKES: tuple[LayerMistake, ...] = (
         "input added",
         "the input is added to the output",
         "the residual connection stands outside",
-        lambda case, base: case.x + build(case, None, base),
+        lambda case, base: case.x + attend_layer(case, None, base),
     ),
 )

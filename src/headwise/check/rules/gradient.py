@@ -13,10 +13,11 @@ import numpy as np
 from headwise.check.cases.case import Case, expected
 from headwise.check.rules import makers
 from headwise.check.rules.rule import Rule
-from headwise.check.subjects import calling, frameworks
+from headwise.check.subjects import frameworks
+from headwise.check.subjects.signature import convert, lay
 from headwise.check.subjects.subject import NoAnswer, Subject
+from headwise.check.verdict.findings import FAILED, FOLLOWS, NOT_OFFERED, PASSED, Finding
 from headwise.check.verdict.judge import follows, judge
-from headwise.check.verdict.report import FAILED, FOLLOWS, NOT_OFFERED, PASSED, Finding
 
 Array = np.ndarray[Any, Any]
 _GROUP = "gradient"
@@ -40,14 +41,14 @@ def derivative(case: Case, weight: Array) -> tuple[Array, Array, Array]:
 
 def _gradients(subject: Subject, case: Case, weight: Array) -> list[Array | None]:
     """The function's own, as (B, H, n, d)."""
-    part = calling.lay(case, subject.layout)[0]
-    ready = calling.convert(part, subject.kind, subject.dtype, subject.contract.mask_means)
+    part = lay(case, subject.layout)[0]
+    ready = convert(part, subject.kind, subject.dtype, subject.contract.mask_means)
 
     def call(*arrays: Any) -> Any:
         found = subject.call(replace(ready, **dict(zip(_NAMES, arrays, strict=True))))
         return found[0] if isinstance(found, tuple | list) else found
 
-    laid = calling.lay(replace(case, value=weight, key=weight), subject.layout)[0].value
+    laid = lay(replace(case, value=weight, key=weight), subject.layout)[0].value
     with subject.calm():
         leaves = [getattr(ready, name) for name in _NAMES]
         made = frameworks.gradients(subject.kind, call, leaves, laid)

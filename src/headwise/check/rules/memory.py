@@ -8,12 +8,11 @@ import numpy as np
 from headwise.check.cases.case import Case
 from headwise.check.cases.case import plain as plain_case
 from headwise.check.rules import makers
-from headwise.check.rules.findings import GROUP, changed, earlier, finding, follow, lost, plain
-from headwise.check.rules.rule import Rule
+from headwise.check.rules.rule import GROUP, Rule, changed, earlier, finding, follow, lost, plain
 from headwise.check.subjects import frameworks
 from headwise.check.subjects.subject import NoAnswer, Subject
+from headwise.check.verdict.findings import FAILED, FOLLOWS, NOT_OFFERED, NOTE, PASSED, Finding
 from headwise.check.verdict.judge import compare, follows, judge, right
-from headwise.check.verdict.report import FAILED, FOLLOWS, NOT_OFFERED, NOTE, PASSED, Finding
 
 Array = np.ndarray[Any, Any]
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.layers import LayerCase, LayerMistake
-from headwise.check.cases.steps import RIGHT, Steps
-from headwise.check.subjects import calling, frameworks
+from headwise.check.cases.chain import RIGHT, Chain
+from headwise.check.cases.layer_case import LayerCase, LayerFault
+from headwise.check.subjects import frameworks
 from headwise.check.subjects.contract import Contract
+from headwise.check.subjects.signature import caller, convert, fill, lay, signature_of, unlay
 
 Array = np.ndarray[Any, Any]
 TIME_LIMIT = 10.0  # seconds for one call
@@ -51,14 +52,12 @@ class Answer:
         output: float64, (B, H, n_q, d_v), or (B, n, d_out) of a layer.
         dtype, kind: of the array that the function returned.
         changed: names of the inputs that it wrote to.
-        remark: how the output was found, where that is not plain.
     """
 
     output: Array
     dtype: str
     kind: str
     changed: tuple[str, ...]
-    remark: str = ""
 
 
 @dataclass
@@ -79,19 +78,19 @@ class Subject:
     kind: str = "numpy"
     layout: str = "bhnd"
     dtype: str = "float64"
-    base: Steps = RIGHT
+    base: Chain = RIGHT
     time_limit: float = TIME_LIMIT
-    mistake: LayerMistake | None = None
+    mistake: LayerFault | None = None
     layers: Callable[[np.random.Generator, int], LayerCase] | None = None
     unexplained: str = ""
 
     def __post_init__(self) -> None:
         self.named: dict[str, str] = {}
-        self.signature = calling.signature(self.fn)
+        self.signature = signature_of(self.fn)
         if self.contract.call is None:  # what has no default is in every call
             needed = self.signature.required & _IN_EVERY_CALL
             self.contract = self.contract.but(always=frozenset(self.contract.always) | needed)
-        self.call = calling.caller(self.fn, self.contract, self.signature)
+        self.call = caller(self.fn, self.contract, self.signature)
         given = self.contract.features
         self.declared = self.signature.features if given is None else frozenset(given)
         self.declared |= frozenset(self.contract.always)
@@ -116,8 +115,8 @@ class Subject:
         else:
             means = self.contract.mask_means
             needed = self.signature.required if self.contract.call is None else frozenset()
-            parts = calling.lay(calling.fill(case, needed), self.layout)
-            ready = [calling.convert(part, self.kind, dtype, means) for part in parts]
+            parts = lay(fill(case, needed), self.layout)
+            ready = [convert(part, self.kind, dtype, means) for part in parts]
             if stride is not None:
                 names = ("query", "key", "value")
                 ready = [
@@ -136,13 +135,13 @@ class Subject:
         output, kind = [_numbers(array) for array in arrays], frameworks.kind_of(arrays[0])
         if isinstance(case, Case):
             try:
-                output = [calling.unlay(output, case, self.layout)]
+                output = [unlay(output, case, self.layout)]
             except ValueError:
                 raise NoAnswer(f"the output has shape {tuple(arrays[0].shape)}") from None
         self.changed |= changed
         if remark:
             self.remarks.add(remark)
-        return Answer(output[0], frameworks.dtype_of(arrays[0]), str(kind), tuple(sorted(changed)), remark)
+        return Answer(output[0], frameworks.dtype_of(arrays[0]), str(kind), tuple(sorted(changed)))
 
     def _one(self, case: Any) -> tuple[Any, str]:
         """The array that one call returns, and how it was found."""
@@ -181,7 +180,7 @@ class Subject:
 
     def _layer(self, case: LayerCase, dtype: str) -> Any:
         """The layer's case in arrays of its kind, its masks in its convention."""
-        inner = calling.convert(
+        inner = convert(
             Case(case.x, case.x, case.x, **case.options), self.kind, dtype, self.contract.mask_means
         )
         arrays = {

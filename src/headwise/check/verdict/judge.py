@@ -10,19 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from headwise.check.cases import layers
 from headwise.check.cases.case import Case, allowed, expected
-from headwise.check.cases.layers import LayerCase, LayerMistake
-from headwise.check.cases.steps import Fault, attend, averaging
-from headwise.check.faults import FAULTS
-from headwise.check.faults.layer_faults import MISTAKES
+from headwise.check.cases.chain import Fault, attend, averaging
+from headwise.check.cases.layer_case import LayerCase, LayerFault, attend_layer, expected_layer
+from headwise.check.faults import FAULTS, LAYER_FAULTS
 from headwise.check.subjects import frameworks
 from headwise.check.subjects.subject import NoAnswer, Subject
 from headwise.check.verdict import readout
 
 Array = np.ndarray[Any, Any]
 AnyCase = Case | LayerCase
-Mistake = Fault | LayerMistake
+Mistake = Fault | LayerFault
 Make = Callable[[np.random.Generator, int], AnyCase]
 FARTHER = 10.0
 _HIDING = frozenset({"mask", "padding", "causal", "window"})
@@ -79,7 +77,7 @@ class Diagnosis:
 def right(case: AnyCase) -> tuple[Array, Array]:
     """The right output, and what may be lost at each element at unit roundoff 1."""
     if isinstance(case, LayerCase):
-        return layers.expected_layer(case)
+        return expected_layer(case)
     output, weights = expected(case)
     return output, allowed(case, weights, 1.0)
 
@@ -119,7 +117,7 @@ def candidates(
         for mistake in known:
             try:
                 if isinstance(case, LayerCase):
-                    output = layers.build(case, mistake, base, subject.mistake)
+                    output = attend_layer(case, mistake, base, subject.mistake)
                 elif isinstance(mistake, Fault):
                     output = attend(case, base.exchange(mistake.changes))
                 else:
@@ -132,9 +130,8 @@ def candidates(
 
 def known(case: AnyCase) -> list[Mistake]:
     """Every mistake that has a meaning for the case, the most special first."""
-    own: list[Mistake] = [*MISTAKES] if isinstance(case, LayerCase) else []
     has = case.has()
-    found = [*own, *FAULTS]
+    found: tuple[Mistake, ...] = (*LAYER_FAULTS, *FAULTS) if isinstance(case, LayerCase) else FAULTS
     return sorted((one for one in found if one.needs <= has), key=lambda one: -len(one.needs))
 
 
@@ -161,7 +158,7 @@ def follows(subject: Subject, case: AnyCase, verdict: Verdict) -> bool:
     try:
         with np.errstate(all="ignore"):
             if isinstance(case, LayerCase):
-                made = layers.build(case, None, subject.base, subject.mistake)
+                made = attend_layer(case, None, subject.base, subject.mistake)
             else:
                 made = attend(case, subject.base)
     except (ValueError, IndexError):  # no such output in this shape

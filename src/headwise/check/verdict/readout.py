@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headwise.check.cases.case import Case, expected
-from headwise.check.cases.steps import Fault
+from headwise.check.cases.chain import Fault
 
 if TYPE_CHECKING:
     from headwise.check.subjects.subject import Subject

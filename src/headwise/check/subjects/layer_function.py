@@ -5,9 +5,10 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from headwise.check.cases.layers import LayerCase
-from headwise.check.subjects import calling, frameworks
-from headwise.check.subjects.naming import role_of
+from headwise.check.cases.layer_case import LayerCase
+from headwise.check.subjects import frameworks
+from headwise.check.subjects.roles import role_of
+from headwise.check.subjects.signature import signature_of
 
 _INPUTS = ("q", "query", "k", "key", "v", "value")
 
@@ -69,7 +70,7 @@ class LayerCaller:
 
 def layer_caller(fn: Any) -> LayerCaller | None:
     """How to call a function that takes its weights as arguments, or None where it does not."""
-    found = calling.signature(fn)
+    found = signature_of(fn)
     try:
         parameters = list(inspect.signature(fn).parameters)
     except (TypeError, ValueError):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from headwise.check.cases.layers import LayerCase
+from headwise.check.cases.layer_case import LayerCase
 from headwise.check.subjects import frameworks
-from headwise.check.subjects.naming import ROLES, role_of
+from headwise.check.subjects.roles import ROLES, role_of
 from headwise.errors import HeadwiseError
 
 Array = np.ndarray[Any, Any]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.steps import Array, Fault, causal, fault, grid, masked, padded
+from headwise.check.cases.chain import Array, Fault, causal, fault, grid, masked, padded
 
 _EARLIER = "query i keeps the keys up to its own position and hides the others"
 _NUMBERS = (

@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case, expected
-from headwise.check.cases.steps import RIGHT
+from headwise.check.cases.chain import RIGHT
 from headwise.check.rules import makers
-from headwise.check.rules.findings import GROUP, finding, follow, index, lost, plain
-from headwise.check.rules.rule import Rule, Run
+from headwise.check.rules.rule import GROUP, Rule, Run, finding, follow, index, lost, plain
 from headwise.check.subjects.subject import Subject
+from headwise.check.verdict.findings import FAILED, FOLLOWS, NOT_OFFERED, NOTE, PASSED, Finding
 from headwise.check.verdict.judge import Verdict, compare, follows, judge, right
-from headwise.check.verdict.report import FAILED, FOLLOWS, NOT_OFFERED, NOTE, PASSED, Finding
 
 Array = np.ndarray[Any, Any]
 _LARGE_KEY = 20.0  # scores near 60: beyond them even a right mask after the softmax underflows

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case, allowed, expected
-from headwise.check.cases.steps import RIGHT, Array, Fault, Steps, attend
+from headwise.check.cases.chain import RIGHT, Array, Chain, Fault, attend
 
-LayerFault = Callable[["LayerCase", Steps], Array]
+LayerOutput = Callable[["LayerCase", Chain], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,27 +113,27 @@ def expected_layer(case: LayerCase) -> tuple[Array, Array]:
     return case.out(merge(output)), lost
 
 
-def build(
+def attend_layer(
     case: LayerCase,
-    fault: "Fault | LayerMistake | None",
-    base: Steps = RIGHT,
-    mistake: "LayerMistake | None" = None,
+    fault: "Fault | LayerFault | None",
+    base: Chain = RIGHT,
+    mistake: "LayerFault | None" = None,
 ) -> Array:
     """The output of the layer with one mistake in it, on top of those in ``base`` and ``mistake``."""
-    if isinstance(fault, LayerMistake):
+    if isinstance(fault, LayerFault):
         return fault.make(case, base)
-    steps = base if fault is None else base.exchange(fault.changes)
-    return case.out(merge(attend(case.inner(), steps))) if mistake is None else mistake.make(case, steps)
+    chain = base if fault is None else base.exchange(fault.changes)
+    return case.out(merge(attend(case.inner(), chain))) if mistake is None else mistake.make(case, chain)
 
 
 @dataclass(frozen=True)
-class LayerMistake:
+class LayerFault:
     """A mistake around the attention; its fields are those of a `Fault`."""
 
     key: str
     what: str
     repair: str
-    make: LayerFault = field(repr=False)
+    make: LayerOutput = field(repr=False)
     seen: tuple[str, ...] = ()
     needs: frozenset[str] = frozenset({"layer"})
 

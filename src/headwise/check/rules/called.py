@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 from headwise.check.rules.makers import maker
+from headwise.check.rules.rule import Rule
 from headwise.check.subjects import frameworks
 from headwise.check.subjects.contract import LAYOUTS, Contract
 from headwise.check.subjects.subject import HANGS, NoAnswer, Subject
+from headwise.check.verdict.findings import FAILED, NOTE, PASSED, Finding
 from headwise.check.verdict.judge import diagnose, judge
-from headwise.check.verdict.report import FAILED, NOTE, PASSED, Finding
 
 _FULL = ("bhnd", "bnhd", "bne")
 _SMALL = ("bnd", "hnd", "nd")
@@ -101,7 +102,10 @@ def _refused(refusals: list[NoAnswer]) -> Finding:
     return Finding("called", "called", FAILED, first.what, fault=fault, repair=repair, where=first.where)
 
 
-def words(subject: Subject) -> str:
+CALLED = Rule("called", "called", "the function runs and returns an array", choose)
+
+
+def manner(subject: Subject) -> str:
     """How the function was called: ``NumPy float64, (B, H, n, d); options: mask, causal``."""
     served = sorted(subject.declared)
     said = f"{_WORDS[subject.kind]} {subject.dtype}, {LAYOUTS[subject.layout]}"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.check.cases.steps import Array, Fault, fault, softmax
+from headwise.check.cases.chain import Array, Fault, fault, softmax
 
 _ROOT = "divide the scores by the root of the head's own width d_k"
 _ROWS = "each query's weights sum to 1 over the keys, the last axis"

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.steps import Array, Fault, fault
+from headwise.check.cases.chain import Array, Fault, fault
 
 _MAP = "query head h meets key/value head h // (H / H_kv): repeat each one in a row"
 

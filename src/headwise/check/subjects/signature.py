@@ -61,7 +61,7 @@ class Signature:
         return frozenset(found)
 
 
-def signature(fn: Any) -> Signature:
+def signature_of(fn: Any) -> Signature:
     """Reads the signature; a built-in that has none takes three arrays, as far as we know."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
