@@ -42,7 +42,7 @@ MAY_IMPORT_FRAMEWORKS = (
     "inspect/",
     "torch/",
     "jax/",
-    "check/subjects/frameworks.py",
+    "check/subjects/kinds.py",
     "costs/live.py",
     "costs/modules.py",
 )

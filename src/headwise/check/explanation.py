@@ -17,8 +17,8 @@ from headwise.check.glossary import EXAMPLES, FINDINGS, MEANS, TYPICAL
 from headwise.check.subjects.presets import preset
 from headwise.check.suite import RULES
 from headwise.errors import HeadwiseError
+from headwise.plain.types import Array
 
-Array = np.ndarray[Any, Any]
 _WIDTH = 80
 
 

@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.check.cases import rotation
+from headwise.plain.types import Floats
 from headwise.reference import reference_attention
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +113,7 @@ class Case:
         return frozenset(name for name, is_there in present.items() if is_there)
 
 
-def expected(case: Case) -> tuple[Float64, Float64]:
+def expected(case: Case) -> tuple[Floats, Floats]:
     """Output and weights by the specification, float64."""
     query, key, value = case.query, case.key, case.value
     if case.rotary_base is not None:
@@ -143,14 +141,14 @@ def expected(case: Case) -> tuple[Float64, Float64]:
     return output, weights
 
 
-def turn(case: Case, x: Float64, start: int) -> Float64:
+def turn(case: Case, x: Floats, start: int) -> Floats:
     """Queries or keys at positions start, start + 1, ..., turned."""
     assert case.rotary_base is not None
     angles = rotation.angles(np.arange(start, start + x.shape[-2]), x.shape[-1], case.rotary_base)
     return rotation.interleaved(x, angles) if case.interleaved else rotation.halves(x, angles)
 
 
-def allowed(case: Case, weights: Float64, unit: float) -> Float64:
+def allowed(case: Case, weights: Floats, unit: float) -> Floats:
     """What a right implementation may lose at each output element, given the unit roundoff of its numbers.
 
     |error| <= unit (32 + 16 A + n_k / 256) sum_j w_j |v_j|, A = the largest scale sum_d |q_d k_d| + |bias| of
@@ -169,7 +167,7 @@ def allowed(case: Case, weights: Float64, unit: float) -> Float64:
         sizes = sizes + np.abs(case.bias)
     largest = np.where(weights > 0, sizes, 0).max(-1, keepdims=True, initial=0.0)
     relative = unit * (32 + 16 * largest + case.n_k / 256)
-    result: Float64 = relative * (weights @ value + 1e-30)
+    result: Floats = relative * (weights @ value + 1e-30)
     return result
 
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.check.cases.case import Case, turn
+from headwise.plain.types import Array
 
-Array = NDArray[Any]
 Step = Callable[..., Any]
 
 

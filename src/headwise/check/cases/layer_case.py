@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case, allowed, expected
-from headwise.check.cases.chain import RIGHT, Array, Chain, Fault, attend
+from headwise.check.cases.chain import RIGHT, Chain, Fault, attend
+from headwise.plain.types import Array
 
 LayerOutput = Callable[["LayerCase", Chain], Array]
 

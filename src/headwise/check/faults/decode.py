@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case, turn
-from headwise.check.cases.chain import Array, Fault, appended, fault, grid
+from headwise.check.cases.chain import Fault, appended, fault, grid
+from headwise.plain.types import Array
 
 _FIRST = "cached keys and values first, the new ones behind"
 _PLACES = "new tokens stand at positions P, P + 1, ...; cached keys keep their own"

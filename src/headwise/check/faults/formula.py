@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from headwise.check.cases.chain import Array, Fault, fault, softmax
+from headwise.check.cases.chain import Fault, fault, softmax
+from headwise.plain.types import Array
 
 _ROOT = "divide the scores by the root of the head's own width d_k"
 _ROWS = "each query's weights sum to 1 over the keys, the last axis"

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.chain import Array, Fault, fault
+from headwise.check.cases.chain import Fault, fault
+from headwise.plain.types import Array
 
 _MAP = "query head h meets key/value head h // (H / H_kv): repeat each one in a row"
 

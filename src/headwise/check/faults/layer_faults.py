@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.chain import Array, Chain, attend
+from headwise.check.cases.chain import Chain, attend
 from headwise.check.cases.layer_case import LayerCase, LayerFault, LayerOutput, attend_layer, merge, split
+from headwise.plain.types import Array
 
 
 def _cut_rows(x: Array, heads: int) -> Array:

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.chain import Array, Fault, causal, fault, grid, masked, padded
+from headwise.check.cases.chain import Fault, causal, fault, grid, masked, padded
+from headwise.plain.types import Array
 
 _EARLIER = "query i keeps the keys up to its own position and hides the others"
 _NUMBERS = (

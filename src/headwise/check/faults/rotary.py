@@ -7,7 +7,8 @@ import numpy as np
 
 from headwise.check.cases import rotation
 from headwise.check.cases.case import Case, turn
-from headwise.check.cases.chain import Array, Fault, fault
+from headwise.check.cases.chain import Fault, fault
+from headwise.plain.types import Array
 
 _PAIRS = "turn the pairs that the weights were trained with: (i, i + d/2) or (2i, 2i + 1), not a mixture"
 _BOTH = "turn queries and keys alike, each by its own position"

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.chain import Array, Fault, capped, fault, grid, windowed
+from headwise.check.cases.chain import Fault, capped, fault, grid, windowed
+from headwise.plain.types import Array
 
 _WIDTH = "window (W, 0): the query itself and the W keys before it"
 _CAP = "scale, then cap: s becomes c tanh(s / c); then bias and mask"

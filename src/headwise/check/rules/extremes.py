@@ -12,8 +12,8 @@ from headwise.check.rules.rule import GROUP, Rule, Run, finding, follow, index, 
 from headwise.check.subjects.subject import Subject
 from headwise.check.verdict.findings import FAILED, FOLLOWS, NOT_OFFERED, NOTE, PASSED, Finding
 from headwise.check.verdict.judge import Verdict, compare, follows, judge, right
+from headwise.plain.types import Array
 
-Array = np.ndarray[Any, Any]
 _LARGE_KEY = 20.0  # scores near 60: beyond them even a right mask after the softmax underflows
 _SIGHT = ("causal", "windowed", "masked", "padded", "combined", "hidden", "weighed", "capped")
 NO_MAXIMUM = "no maximum subtracted"

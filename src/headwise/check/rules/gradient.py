@@ -13,13 +13,13 @@ import numpy as np
 from headwise.check.cases.case import Case, expected
 from headwise.check.rules import makers
 from headwise.check.rules.rule import Rule
-from headwise.check.subjects import frameworks
+from headwise.check.subjects.kinds import UNIT
 from headwise.check.subjects.signature import convert, lay
 from headwise.check.subjects.subject import NoAnswer, Subject
 from headwise.check.verdict.findings import FAILED, FOLLOWS, NOT_OFFERED, PASSED, Finding
 from headwise.check.verdict.judge import follows, judge
+from headwise.plain.types import Array
 
-Array = np.ndarray[Any, Any]
 _GROUP = "gradient"
 _NAMES = ("query", "key", "value")
 _SERVED = ("bhnd", "bnhd", "bne", "bnd")
@@ -51,7 +51,7 @@ def _gradients(subject: Subject, case: Case, weight: Array) -> list[Array | None
     laid = lay(replace(case, value=weight, key=weight), subject.layout)[0].value
     with subject.calm():
         leaves = [getattr(ready, name) for name in _NAMES]
-        made = frameworks.gradients(subject.kind, call, leaves, laid)
+        made = subject.framework.gradients(call, leaves, laid)
     heads = (case.query.shape[1], case.key.shape[1], case.key.shape[1])
     wide = [
         None if one is None else _back(one, subject.layout, case, h)
@@ -109,7 +109,7 @@ def _judged(
         and all(one is None or np.isfinite(one).all() for one in found)
     ):
         return Finding(name, _GROUP, PASSED)  # what such a row holds is another convention
-    unit = max(frameworks.unit(subject.dtype), frameworks.unit("float32"))
+    unit = max(UNIT[subject.dtype], UNIT["float32"])
     spread = case.factor * np.abs(case.query).max() * np.abs(case.key).max() * case.query.shape[-1]
     worst = (0.0, 1.0)
     for which, own, wanted in zip(_NAMES, found, right, strict=True):

@@ -21,7 +21,7 @@ def run(subject: Subject, rules: Iterable[Rule], name: str, progress: Progress |
     for done, (rule, tried) in enumerate(asked):
         if tried and "gqa" in rule.needs and subject.layout not in ("bhnd", "bnhd"):
             continue  # no axis for key/value heads
-        if rule.group == "gradient" and subject.kind == "numpy":
+        if rule.group == "gradient" and not subject.framework.differentiates:
             continue
         if subject.few_shapes and rule.name in _IN_MORE_SHAPES:
             continue

@@ -11,7 +11,7 @@ from headwise.check.cases.layer_case import LayerCase, random_layer
 from headwise.check.rules.makers import OPTIONS, no_empty_rows
 from headwise.check.rules.outputs import ask
 from headwise.check.rules.rule import Rule, Run
-from headwise.check.subjects import frameworks
+from headwise.check.subjects.kinds import KINDS, kinds_for, take
 from headwise.check.subjects.layer_function import LayerCaller
 from headwise.check.subjects.layer_weights import LayerWeights
 from headwise.check.subjects.subject import NoAnswer, Subject
@@ -38,13 +38,13 @@ def layers_of(subject: Subject) -> Build:
 
 def choose_layer(subject: Subject) -> Finding:
     """Runs the layer once; the kind of array is the contract's, or what the function's code names."""
-    kinds = frameworks.kinds_for(subject.fn) if subject.contract.kind is None else [subject.contract.kind]
+    kinds = kinds_for(subject.fn) if subject.contract.kind is None else [subject.contract.kind]
     subject.layout = "bne"
     refusals = []
     ways = subject.contract.call.ways() if isinstance(subject.contract.call, LayerCaller) else [None]
     ran: list[tuple[int, str, str, Any]] = []
     for kind, way in product(kinds, ways):
-        for dtype in frameworks.dtypes(kind)[:2]:
+        for dtype in KINDS[kind].dtypes()[:2]:
             subject.kind, subject.dtype = kind, dtype
             _go(subject, way)
             case = layers_of(subject)(subject.random("called"), 0)
@@ -200,10 +200,7 @@ def _heads_alike(layer: LayerWeights, own: Mapping[str, Any]) -> bool:
     """Whether W_Q of every head holds the same numbers, and not only zeros."""
     names = layer.roles["qkv" if "qkv" in layer.roles else "q"]
     matrix = np.concatenate(
-        [
-            frameworks.take(own[name]) if name.endswith("weight") else frameworks.take(own[name]).T
-            for name in names
-        ]
+        [take(own[name]) if name.endswith("weight") else take(own[name]).T for name in names]
     )
     if "qkv" in layer.roles:
         matrix = matrix[: matrix.shape[0] * layer.heads // (layer.heads + 2 * layer.kv_heads)]

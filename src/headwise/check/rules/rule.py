@@ -9,7 +9,7 @@ from typing import Any
 
 from headwise.check.cases.case import Case
 from headwise.check.rules.makers import maker
-from headwise.check.subjects import frameworks
+from headwise.check.subjects.kinds import UNIT
 from headwise.check.subjects.subject import Subject
 from headwise.check.verdict.findings import Finding
 from headwise.check.verdict.judge import Verdict, follows, right
@@ -63,7 +63,7 @@ def index(place: tuple[int, ...]) -> str:
 
 def lost(subject: Subject, case: Case) -> Floats:
     """What rounding may change at each element, between two calls with the same numbers."""
-    unit = frameworks.unit("float32" if subject.dtype == "float64" else subject.dtype)
+    unit = UNIT["float32" if subject.dtype == "float64" else subject.dtype]
     return right(case)[1] * unit + 1e-30
 
 

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from headwise.check.cases.layer_case import LayerCase
-from headwise.check.subjects import frameworks
+from headwise.check.subjects.kinds import KINDS, kind_of
 from headwise.check.subjects.roles import role_of
 from headwise.check.subjects.signature import signature_of
 
@@ -60,7 +60,8 @@ class LayerCaller:
             keywords[self.options["causal"]] = case.is_causal
         if not self.one_by_one:
             return fn(case.x, **keywords)
-        return frameworks.stack([fn(x, **keywords) for x in case.x])
+        outputs = [fn(x, **keywords) for x in case.x]
+        return (kind_of(outputs[0]) or KINDS["numpy"]).stack(outputs)
 
     def _weight(self, case: Any, role: str) -> Any:
         name = {"w_o": "w_out", "b_o": "b_out", "w_qkv": "w_in", "b_qkv": "b_in"}.get(role, role)

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.subjects import frameworks
 from headwise.check.subjects.contract import Contract
-
-Array = np.ndarray[Any, Any]
+from headwise.check.subjects.kinds import KINDS
+from headwise.plain.types import Array
 
 # Our name -> the names under which functions have it. Lower case; what differs only in case is the same.
 NAMES = {
@@ -201,5 +200,5 @@ def convert(case: Case, kind: str, dtype: str, mask_means: str) -> Case:
             continue
         if array.dtype == np.bool_ and mask_means != "attend":
             array = ~array if mask_means == "hide" else np.where(array, 0.0, -np.inf)
-        changes[field.name] = frameworks.put(array, kind, dtype)
+        changes[field.name] = KINDS[kind].put(array, dtype)
     return replace(case, **changes)

@@ -14,11 +14,11 @@ import numpy as np
 from headwise.check.cases.case import Case
 from headwise.check.cases.chain import RIGHT, Chain
 from headwise.check.cases.layer_case import LayerCase, LayerFault
-from headwise.check.subjects import frameworks
 from headwise.check.subjects.contract import Contract
+from headwise.check.subjects.kinds import KINDS, Kind, dtype_of, kind_of, take
 from headwise.check.subjects.signature import caller, convert, fill, lay, signature_of, unlay
+from headwise.plain.types import Array
 
-Array = np.ndarray[Any, Any]
 TIME_LIMIT = 10.0  # seconds for one call
 _IN_EVERY_CALL = frozenset({"window", "softcap", "rope"})  # there is no number that leaves them out
 HANGS = "no answer in time"
@@ -51,13 +51,11 @@ class Answer:
     Attributes:
         output: float64, (B, H, n_q, d_v), or (B, n, d_out) of a layer.
         dtype, kind: of the array that the function returned.
-        changed: names of the inputs that it wrote to.
     """
 
     output: Array
     dtype: str
     kind: str
-    changed: tuple[str, ...]
 
 
 @dataclass
@@ -99,9 +97,13 @@ class Subject:
         self.remarks: set[str] = set()
 
     @property
+    def framework(self) -> Kind:
+        return KINDS[self.kind]
+
+    @property
     def few_shapes(self) -> bool:
         """JAX compiles every shape anew, for about a second: a right answer is asked for in one shape."""
-        return self.kind == "jax"
+        return self.framework.compiles
 
     def random(self, name: str, again: int = 0) -> np.random.Generator:
         """Fresh numbers for a rule; the same ones for the same seed."""
@@ -120,7 +122,7 @@ class Subject:
             if stride is not None:
                 names = ("query", "key", "value")
                 ready = [
-                    replace(one, **{n: frameworks.strided(getattr(one, n), self.kind, stride) for n in names})
+                    replace(one, **{n: self.framework.strided(getattr(one, n), stride) for n in names})
                     for one in ready
                 ]
         before = [self._copies(one) for one in ready]
@@ -129,10 +131,11 @@ class Subject:
             name
             for one, copies in zip(ready, before, strict=True)
             for name, copy in copies.items()
-            if not np.array_equal(frameworks.take(getattr(one, name)), copy, equal_nan=True)
+            if not np.array_equal(take(getattr(one, name)), copy, equal_nan=True)
         }
         arrays, remark = [array for array, _ in found], found[0][1]
-        output, kind = [_numbers(array) for array in arrays], frameworks.kind_of(arrays[0])
+        output, kind = [_numbers(array) for array in arrays], kind_of(arrays[0])
+        assert kind is not None
         if isinstance(case, Case):
             try:
                 output = [unlay(output, case, self.layout)]
@@ -141,19 +144,19 @@ class Subject:
         self.changed |= changed
         if remark:
             self.remarks.add(remark)
-        return Answer(output[0], frameworks.dtype_of(arrays[0]), str(kind), tuple(sorted(changed)))
+        return Answer(output[0], dtype_of(arrays[0]), kind.kind)
 
     def _one(self, case: Any) -> tuple[Any, str]:
         """The array that one call returns, and how it was found."""
         with self.calm():
             found = self.call(case)
         if isinstance(found, tuple | list):
-            if not found or frameworks.kind_of(found[0]) is None:
+            if not found or kind_of(found[0]) is None:
                 first = f" of {type(found[0]).__name__}" if found else " of nothing"
                 raise NoAnswer(f"returns a {type(found).__name__}{first}, not an array")
             said = f"returns a {type(found).__name__} of {len(found)}; its first item is judged"
             return found[0], said
-        if frameworks.kind_of(found) is None:
+        if kind_of(found) is None:
             raise NoAnswer(f"returns {_a(found)}, not an array")
         return found, ""
 
@@ -184,11 +187,11 @@ class Subject:
             Case(case.x, case.x, case.x, **case.options), self.kind, dtype, self.contract.mask_means
         )
         arrays = {
-            field.name: frameworks.put(getattr(case, field.name), self.kind, dtype)
+            field.name: self.framework.put(getattr(case, field.name), dtype)
             for field in fields(case)
             if isinstance(getattr(case, field.name), np.ndarray)
         }
-        fused = {name: frameworks.put(value, self.kind, dtype) for name, value in _fused(case).items()}
+        fused = {name: self.framework.put(value, dtype) for name, value in _fused(case).items()}
         options = {name: getattr(inner, name) for name in case.options}
         return LayerCall(**{**_plain(case), **arrays, **fused, "options": options})
 
@@ -196,7 +199,7 @@ class Subject:
     def _copies(case: Any) -> dict[str, Array]:
         names = ("query", "key", "value", "mask", "padding", "bias", "past_key", "past_value", "x")
         present = {name: getattr(case, name, None) for name in names}
-        return {name: frameworks.take(array) for name, array in present.items() if array is not None}
+        return {name: take(array) for name, array in present.items() if array is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,10 +253,10 @@ def _a(found: Any) -> str:
 
 def _numbers(array: Any) -> Array:
     """Real numbers, in float64. Raises `NoAnswer` where they are none."""
-    dtype = frameworks.dtype_of(array)
+    dtype = dtype_of(array)
     if dtype.startswith(("float", "bfloat", "int", "uint", "bool", "object")):
         try:
-            return frameworks.take(array)
+            return take(array)
         except (TypeError, ValueError):  # words, or objects
             pass
     raise NoAnswer(f"returns an array of {dtype}, not of real numbers")

@@ -6,7 +6,6 @@ known mistake is ten times farther away, and fresh numbers in another shape agre
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,11 +13,11 @@ from headwise.check.cases.case import Case, allowed, expected
 from headwise.check.cases.chain import Fault, attend, averaging
 from headwise.check.cases.layer_case import LayerCase, LayerFault, attend_layer, expected_layer
 from headwise.check.faults import FAULTS, LAYER_FAULTS
-from headwise.check.subjects import frameworks
+from headwise.check.subjects.kinds import UNIT
 from headwise.check.subjects.subject import NoAnswer, Subject
 from headwise.check.verdict import readout
+from headwise.plain.types import Array
 
-Array = np.ndarray[Any, Any]
 AnyCase = Case | LayerCase
 Mistake = Fault | LayerFault
 Make = Callable[[np.random.Generator, int], AnyCase]
@@ -85,7 +84,7 @@ def right(case: AnyCase) -> tuple[Array, Array]:
 def judge(subject: Subject, case: AnyCase, output: Array, unit: float | None = None) -> Verdict:
     """The answer beside the right one. ``unit``: unit roundoff; None: that of float32, or coarser."""
     expected, lost = right(case)
-    unit = max(frameworks.unit(subject.dtype), frameworks.unit("float32")) if unit is None else unit
+    unit = max(UNIT[subject.dtype], UNIT["float32"]) if unit is None else unit
     return compare(output, expected, lost * unit + 1e-30)
 
 

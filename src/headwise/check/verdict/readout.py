@@ -14,11 +14,10 @@ import numpy as np
 
 from headwise.check.cases.case import Case, expected
 from headwise.check.cases.chain import Fault
+from headwise.plain.types import Array
 
 if TYPE_CHECKING:
     from headwise.check.subjects.subject import Subject
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
