@@ -92,39 +92,6 @@ void add_values_carefully(const Problem& p, const T* v, Group<T>& g, int64_t key
     multiply<T, N, Finish::add>(clean, 1, p.d_v, p.d_v, keys, e, g.out);
 }
 
-// Sums over the keys of a tile, of one vector of rows.
-template <class T>
-struct Sums {
-    Vec<T> total{};     // e^{s-m}
-    Vec<T> weighted{};  // e^{s-m} (s-m), for the entropy
-    Vec<T> squares{};   // e^{2(s-m)}
-};
-
-// K scores of one vector of rows become e^{s-m}, in place, and are added to the sums.
-template <class T, int N, int K, bool entropy, bool squares>
-[[gnu::always_inline]] inline void exponentials(Vec<T>* s, Vec<T> m, Sums<T>& sums) {
-    Vec<T> x[K], e[K];
-#pragma GCC unroll 4
-    for (int k = 0; k < K; ++k) e[k] = x[k] = raised<T>(s[k * N] - m);  // which keeps 0 * -inf out of the product below
-    exp_of_raised(e);
-#pragma GCC unroll 4
-    for (int k = 0; k < K; ++k) {
-        s[k * N] = e[k];
-        sums.total += e[k];
-        if constexpr (entropy) sums.weighted += e[k] * x[k];
-        if constexpr (squares) sums.squares += e[k] * e[k];
-    }
-}
-
-template <class T, int N, bool entropy, bool squares>
-inline Sums<T> exponentials_of_tile(Vec<T>* s, int64_t keys, Vec<T> m) {
-    Sums<T> sums;
-    int64_t j = 0;
-    for (; j + 4 <= keys; j += 4) exponentials<T, N, 4, entropy, squares>(s + j * N, m, sums);
-    for (; j < keys; ++j) exponentials<T, N, 1, entropy, squares>(s + j * N, m, sums);
-    return sums;
-}
-
 // Rows that see each key, lane by lane (under a mask; else it is known). Lanes behind the last query do not count.
 template <class T, int N>
 void count_visible(const Group<T>& g, int64_t key, int64_t keys, const Vec<T>* s, IntVec<T>* seen) {
@@ -190,16 +157,8 @@ void step(const Problem& p, const Slots& slot, int64_t b, int64_t h, Workspace<T
         // A row that has seen nothing yet keeps m = -inf; 0 stands in for it, so that -inf - m is never NaN.
         const Vec<T> m = top[n] == splat(minus_infinity<T>) ? Vec<T>{} : top[n];
         rescale[n] = exp(g.top[n] - m);
-        const auto exponentiate = want.entropy ? want.sum_squares ? exponentials_of_tile<T, N, true, true>
-                                                                  : exponentials_of_tile<T, N, true, false>
-                                  : want.sum_squares ? exponentials_of_tile<T, N, false, true>
-                                                     : exponentials_of_tile<T, N, false, false>;
-        const Sums<T> more = exponentiate(tile + n, keys, m);
-        if (want.entropy) {
-            const Vec<T> drop = g.total[n] == 0 ? Vec<T>{} : g.top[n] - m;
-            g.entropy[n] = rescale[n] * (g.entropy[n] + drop * g.total[n]) + more.weighted;
-        }
-        if (want.sum_squares) g.squares[n] = g.squares[n] * (rescale[n] * rescale[n]) + more.squares;
+        const Sums<T> more = exponentiate<T, N>(want, tile + n, keys, m);
+        join_sums<T>(want, g, n, m, rescale[n], more);
         g.total[n] = g.total[n] * rescale[n] + more.total;
         g.top[n] = top[n];
         sums[n] = more.total;
@@ -271,9 +230,7 @@ void close(const Problem& p, int64_t b, int64_t h, Group<T>& g) {
         for (int64_t k = 0; k < p.n_sinks; ++k) m = T(sinks[k]) > m ? splat(T(sinks[k])) : m;
         const Vec<T> at = m == splat(minus_infinity<T>) ? Vec<T>{} : m;
         rescale[n] = exp(g.top[n] - at);
-        const Vec<T> drop = g.total[n] == 0 ? Vec<T>{} : g.top[n] - at;
-        g.entropy[n] = rescale[n] * (g.entropy[n] + drop * g.total[n]);
-        g.squares[n] *= rescale[n] * rescale[n];
+        rescale_sums<T>(g, n, at, rescale[n]);
         // A row whose keys all underflow against a sink still saw them: its share stays above 0.
         constexpr T smallest = sizeof(T) == 4 ? T(1.17549435e-38f) : T(2.2250738585072014e-308);
         const Vec<T> kept = g.total[n] * rescale[n];

@@ -53,10 +53,17 @@ void copy(Operand& o, const Extent& e, int64_t batch, std::vector<int64_t>& star
     o = {to, starts.data(), e.heads == 1 ? 0 : e.rows * e.width, e.width, 1};
 }
 
+Extent of_keys(const Problem& p) { return extent(p, p.key, p.d_k); }
+Extent of_values(const Problem& p) { return p.output ? extent(p, p.value, p.d_v) : Extent{}; }
+
 }  // namespace
 
+int64_t gathered_bytes(const Problem& p, int64_t element_bytes) {
+    return (of_keys(p).size() + of_values(p).size()) * element_bytes;
+}
+
 Gathered::Gathered(Problem& p, int64_t element_bytes, int threads) {
-    const Extent keys = extent(p, p.key, p.d_k), values = p.output ? extent(p, p.value, p.d_v) : Extent{};
+    const Extent keys = of_keys(p), values = of_values(p);
     if (keys.size() + values.size() == 0) return;
     lock_ = std::unique_lock(shared_by_one, std::try_to_lock);
     void* memory = (lock_ ? shared : own_).get((keys.size() + values.size()) * element_bytes);

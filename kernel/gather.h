@@ -15,6 +15,9 @@
 
 namespace headwise {
 
+// Bytes of the copies that a problem's keys and values take.
+int64_t gathered_bytes(const Problem& p, int64_t element_bytes);
+
 // Makes the keys and values of a problem contiguous where that pays, for as long as this lives. Every number and so every
 // result stays the same.
 class Gathered {

@@ -23,21 +23,6 @@ struct Carver {
     }
 };
 
-// Which linear terms (sum of e^{s-m} times something) ride along, and where each stands among them.
-struct Slots {
-    int64_t sink = -1, distance = -1, duplicate = -1, induction = -1, offsets = -1, segments = -1, buckets = -1;
-    int64_t count = 0;
-    explicit Slots(const Statistics& s) {
-        if (s.sink_mass) sink = count++;
-        if (s.distance) distance = count++;
-        if (s.duplicate) duplicate = count++;
-        if (s.induction) induction = count++;
-        if (s.offset_mass) offsets = count, count += s.n_offsets;
-        if (s.segment_mass) segments = count, count += s.n_classes;
-        if (s.distance_rows) buckets = count, count += s.n_buckets;
-    }
-};
-
 template <class T>
 struct Group {
     int64_t first = 0;  // first query

@@ -22,42 +22,57 @@ struct Range {
     int64_t from, until;
 };
 
-// Where the answers go; null means not asked for. All C-contiguous, leading axes (B, H). Floats are of the problem's
-// type. "Rows" below means (B, H, n_q).
+// Where the answers go; null means not asked for. All C-contiguous, leading axes (B, H); `each_answer` below names and sizes
+// them. Floats are of the problem's type.
 struct Statistics {
-    void* lse = nullptr;              // rows
-    void* max_weight = nullptr;       // rows
-    int64_t* argmax = nullptr;        // rows
-    void* entropy = nullptr;          // rows
-    void* sum_squares = nullptr;      // rows
-    void* sink_logit_mass = nullptr;  // rows
-    void* distance = nullptr;         // rows
-    int64_t n_buckets = 0;            // distances 0, 1, 2-3, 4-7, ...; the last bucket is open
-    void* distance_histogram = nullptr;  // (B, H, n_buckets): mean mass of each bucket
+    void* lse = nullptr;
+    void* max_weight = nullptr;
+    int64_t* argmax = nullptr;
+    void* entropy = nullptr;
+    void* sum_squares = nullptr;
+    void* sink_logit_mass = nullptr;
+    void* distance = nullptr;
+    int64_t n_buckets = 0;  // distances 0, 1, 2-3, 4-7, ...; the last bucket is open
+    void* distance_histogram = nullptr;  // mean mass of each bucket
     void* distance_rows = nullptr;       // rows x n_buckets: the driver's own; a row that sees no key holds -1
-    int64_t top_k = 0;                //
-    int64_t* top_k_index = nullptr;   // rows x top_k
-    void* top_k_weight = nullptr;     // rows x top_k
-    int64_t sink_keys = 0;            //
-    void* sink_mass = nullptr;        // rows
-    int64_t n_offsets = 0;            //
-    const int64_t* offsets = nullptr; // n_offsets, each relative to the query's own position
-    void* offset_mass = nullptr;      // rows x n_offsets
-    const int32_t* key_tokens = nullptr;   // (B, n_k)
-    const int32_t* query_tokens = nullptr; // (B, n_q)
-    void* duplicate = nullptr;             // rows
-    void* induction = nullptr;             // rows
-    int64_t* duplicate_count = nullptr;    // rows
-    int64_t* induction_count = nullptr;    // rows
-    int64_t n_classes = 0;                 //
-    const int32_t* classes = nullptr;      // (B, n_k), negative: no class
-    void* segment_mass = nullptr;          // rows x n_classes
-    void* row_top = nullptr;               // rows, the driver's own: m and l for the second pass
-    void* row_total = nullptr;             // rows
-    void* received = nullptr;              // (B, H, n_k)
-    int64_t* received_count = nullptr;     // (B, H, n_k)
-    int64_t pooled_block = 0;              //
-    void* pooled = nullptr;                // (B, H, ceil(n_q / block), ceil(n_k / block))
+    int64_t top_k = 0;
+    int64_t* top_k_index = nullptr;
+    void* top_k_weight = nullptr;
+    int64_t sink_keys = 0;  // how many first keys
+    void* sink_mass = nullptr;
+    int64_t n_relative = 0;
+    const int64_t* relative = nullptr;  // n_relative: places as seen from the query's own
+    void* relative_mass = nullptr;
+    const int32_t* key_tokens = nullptr;    // (B, n_k)
+    const int32_t* query_tokens = nullptr;  // (B, n_q)
+    void* duplicate = nullptr;
+    void* induction = nullptr;
+    int64_t* duplicate_count = nullptr;
+    int64_t* induction_count = nullptr;
+    int64_t n_classes = 0;
+    const int32_t* classes = nullptr;  // (B, n_k), negative: no class
+    void* class_mass = nullptr;
+    void* row_top = nullptr;  // rows, the driver's own: m and l for the second pass
+    void* row_total = nullptr;
+    void* received = nullptr;
+    int64_t* received_count = nullptr;
+    int64_t pooled_block = 0;
+    void* pooled = nullptr;
+};
+
+// Which linear terms (sum of e^{s-m} times something) ride along, and where each stands among them.
+struct Slots {
+    int64_t sink = -1, distance = -1, duplicate = -1, induction = -1, relative = -1, classes = -1, buckets = -1;
+    int64_t count = 0;
+    [[gnu::always_inline]] explicit Slots(const Statistics& s) {
+        if (s.sink_mass) sink = count++;
+        if (s.distance) distance = count++;
+        if (s.duplicate) duplicate = count++;
+        if (s.induction) induction = count++;
+        if (s.relative_mass) relative = count, count += s.n_relative;
+        if (s.class_mass) classes = count, count += s.n_classes;
+        if (s.distance_rows) buckets = count, count += s.n_buckets;
+    }
 };
 
 struct Problem {
@@ -108,6 +123,34 @@ struct Problem {
         return from < until ? Range{from, until} : Range{0, 0};
     }
 };
+
+// Calls take(name, place, count) for every answer: its name for Python, where its address goes, and how many numbers it has.
+template <class F>
+void each_answer(Problem& p, F&& take) {
+    Statistics& s = p.statistics;
+    const int64_t heads = p.batch * p.heads, rows = heads * p.n_q, keys = heads * p.n_k;
+    const auto blocks = [&](int64_t n) { return s.pooled_block ? (n + s.pooled_block - 1) / s.pooled_block : 0; };
+    take("lse", s.lse, rows);
+    take("max_weight", s.max_weight, rows);
+    take("argmax", s.argmax, rows);
+    take("entropy", s.entropy, rows);
+    take("sum_squares", s.sum_squares, rows);
+    take("sink_logit_mass", s.sink_logit_mass, rows);
+    take("distance", s.distance, rows);
+    take("distance_histogram", s.distance_histogram, heads * s.n_buckets);
+    take("top_k_index", s.top_k_index, rows * s.top_k);
+    take("top_k_weight", s.top_k_weight, rows * s.top_k);
+    take("sink_mass", s.sink_mass, rows);
+    take("relative", s.relative_mass, rows * s.n_relative);
+    take("duplicate", s.duplicate, rows);
+    take("induction", s.induction, rows);
+    take("duplicate_count", s.duplicate_count, rows);
+    take("induction_count", s.induction_count, rows);
+    take("classes", s.class_mass, rows * s.n_classes);
+    take("received", s.received, keys);
+    take("received_count", s.received_count, keys);
+    take("pooled", s.pooled, heads * blocks(p.n_q) * blocks(p.n_k));
+}
 
 // One instruction set's kernel for one element type. Each function works on one task, touches only the rows (forward)
 // or columns (received) of that task, and takes all its working memory from `scratch`.

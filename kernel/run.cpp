@@ -85,11 +85,50 @@ void merge_columns(const Problem& p, const T* parts, T* sums) {
         }
 }
 
+bool has_columns(const Problem& p) { return p.statistics.received || p.statistics.received_count; }
+
+// Fewer threads where the work is small.
+int threads_for(const Problem& p, int threads) {
+    const double work = double(p.batch) * double(p.heads) * double(p.n_q) * double(p.n_k) * double(p.d_k + p.d_v);
+    return work < worth_a_thread ? 1 : threads;
+}
+
+// Chooses strip and chunks, and gives the driver's own arrays their places in `memory`. Returns how many bytes they take.
+int64_t lay_out(Problem& p, const Kernel& k, int threads, char* memory) {
+    Statistics& s = p.statistics;
+    const int64_t all_heads = p.batch * p.heads, rows = all_heads * p.n_q, width = k.element_bytes;
+    p.strip = has_columns(p) && p.n_k * k.group * width <= largest_strip;
+    p.chunk = chunk_queries(p, k, threads);
+    int64_t used = 0;
+    const auto take = [&](int64_t bytes) {
+        void* piece = memory + used;
+        used += (bytes + 63) & ~int64_t(63);
+        return piece;
+    };
+    if (p.strip) {
+        const int64_t parts = all_heads * p.chunks() * p.n_k;
+        p.column_sums = take(parts * width);
+        if (s.received_count) p.column_counts = static_cast<int64_t*>(take(parts * int64_t(sizeof(int64_t))));
+    } else if (has_columns(p)) {
+        s.row_top = take(rows * width);
+        s.row_total = take(rows * width);
+    }
+    if (s.distance_histogram) s.distance_rows = take(rows * s.n_buckets * width);
+    return used;
+}
+
 }  // namespace
 
+Memory memory_of(Problem p, const Kernel& k, int threads) {
+    threads = threads_for(p, threads);
+    if (!p.hides_by_number()) p.statistics.received_count = nullptr;
+    char nowhere;
+    const int64_t own = lay_out(p, k, threads, &nowhere);
+    return {k.scratch_bytes(p), own + gathered_bytes(p, k.element_bytes), has_columns(p) && !p.strip};
+}
+
 void run(Problem p, const Kernel& k, int threads) {
-    const double work = double(p.batch) * double(p.heads) * double(p.n_q) * double(p.n_k) * double(p.d_k + p.d_v);
-    if (work < worth_a_thread) threads = 1;
+    threads = threads_for(p, threads);
     const int64_t all_heads = p.batch * p.heads, width = k.element_bytes;
     const Gathered gathered(p, width, threads);
     Statistics& s = p.statistics;
@@ -97,27 +136,13 @@ void run(Problem p, const Kernel& k, int threads) {
         count_rows(p);
         s.received_count = nullptr;
     }
-    const bool columns = s.received || s.received_count;
-    p.strip = columns && p.n_k * k.group * width <= largest_strip;
-    p.chunk = chunk_queries(p, k, threads);
-
-    std::unique_ptr<char[]> sums, tops, totals, buckets;
-    std::unique_ptr<int64_t[]> counts;
-    if (p.strip) {
-        const std::size_t parts = std::size_t(all_heads * p.chunks() * p.n_k);
-        sums.reset(new char[parts * std::size_t(width)]);
-        p.column_sums = sums.get();
-        if (s.received_count) counts.reset(new int64_t[parts]), p.column_counts = counts.get();
-    } else if (columns) {
-        tops.reset(new char[std::size_t(all_heads * p.n_q * width)]);
-        totals.reset(new char[std::size_t(all_heads * p.n_q * width)]);
-        s.row_top = tops.get();
-        s.row_total = totals.get();
-    }
-
-    if (s.distance_histogram) {
-        buckets.reset(new char[std::size_t(all_heads * p.n_q * s.n_buckets * width)]);
-        s.distance_rows = buckets.get();
+    const bool columns = has_columns(p);
+    char nowhere;
+    const int64_t own_bytes = lay_out(p, k, threads, &nowhere);
+    std::unique_ptr<char[]> own;
+    if (own_bytes > 0) {
+        own.reset(new char[std::size_t(own_bytes)]);
+        lay_out(p, k, threads, own.get());
     }
 
     const int64_t bytes = k.scratch_bytes(p);

@@ -1,13 +1,75 @@
 // statistics.h: what rides along with the softmax, row by row.
 //
-// Two kinds. Those that need scores: argmax, top-k (`watch_scores`, before exp). Those that are linear in e^{s-m}: masses
-// and means (`watch_weights`, after exp); they are rescaled together with the output.
+// Three kinds. Those that need scores: argmax, top-k (`watch_scores`, before exp). Sums that are taken together with the
+// exponentials: entropy, squares (`Sums`). Those that are linear in e^{s-m}: masses and means (`watch_weights`, after exp);
+// they are rescaled together with the output.
 #pragma once
 
 #include "matches.h"
 #include "scores.h"
 
 namespace headwise::HEADWISE_ISA {
+
+// Sums over the keys of a tile, of one vector of rows.
+template <class T>
+struct Sums {
+    Vec<T> total{};     // e^{s-m}
+    Vec<T> weighted{};  // e^{s-m} (s-m), for the entropy
+    Vec<T> squares{};   // e^{2(s-m)}
+};
+
+// K scores of one vector of rows become e^{s-m}, in place, and are added to the sums.
+template <class T, int N, int K, bool entropy, bool squares>
+[[gnu::always_inline]] inline void exponentials(Vec<T>* s, Vec<T> m, Sums<T>& sums) {
+    Vec<T> x[K], e[K];
+#pragma GCC unroll 4
+    for (int k = 0; k < K; ++k) e[k] = x[k] = raised<T>(s[k * N] - m);  // which keeps 0 * -inf out of the product below
+    exp_of_raised(e);
+#pragma GCC unroll 4
+    for (int k = 0; k < K; ++k) {
+        s[k * N] = e[k];
+        sums.total += e[k];
+        if constexpr (entropy) sums.weighted += e[k] * x[k];
+        if constexpr (squares) sums.squares += e[k] * e[k];
+    }
+}
+
+template <class T, int N, bool entropy, bool squares>
+inline Sums<T> exponentials_of_tile(Vec<T>* s, int64_t keys, Vec<T> m) {
+    Sums<T> sums;
+    int64_t j = 0;
+    for (; j + 4 <= keys; j += 4) exponentials<T, N, 4, entropy, squares>(s + j * N, m, sums);
+    for (; j < keys; ++j) exponentials<T, N, 1, entropy, squares>(s + j * N, m, sums);
+    return sums;
+}
+
+template <class T, int N>
+[[gnu::always_inline]] inline Sums<T> exponentiate(const Statistics& want, Vec<T>* s, int64_t keys, Vec<T> m) {
+    const auto of_tile = want.entropy ? want.sum_squares ? exponentials_of_tile<T, N, true, true>
+                                                         : exponentials_of_tile<T, N, true, false>
+                         : want.sum_squares ? exponentials_of_tile<T, N, false, true>
+                                            : exponentials_of_tile<T, N, false, false>;
+    return of_tile(s, keys, m);
+}
+
+// What is not linear in e^{s-m}, from the old maximum of vector n to the new one, m, and the sums of a tile to it.
+template <class T>
+[[gnu::always_inline]] inline void join_sums(const Statistics& want, Group<T>& g, int n, Vec<T> m, Vec<T> rescale,
+                                             const Sums<T>& more) {
+    if (want.entropy) {
+        const Vec<T> drop = g.total[n] == 0 ? Vec<T>{} : g.top[n] - m;
+        g.entropy[n] = rescale * (g.entropy[n] + drop * g.total[n]) + more.weighted;
+    }
+    if (want.sum_squares) g.squares[n] = g.squares[n] * (rescale * rescale) + more.squares;
+}
+
+// The same without a tile, where sink logits raise the maximum.
+template <class T>
+[[gnu::always_inline]] inline void rescale_sums(Group<T>& g, int n, Vec<T> m, Vec<T> rescale) {
+    const Vec<T> drop = g.total[n] == 0 ? Vec<T>{} : g.top[n] - m;
+    g.entropy[n] = rescale * (g.entropy[n] + drop * g.total[n]);
+    g.squares[n] *= rescale * rescale;
+}
 
 constexpr int64_t top_k_stride = 8;
 
@@ -145,18 +207,18 @@ void watch_weights(const Problem& p, const Slots& slot, int64_t b, Group<T>& g, 
     if (slot.distance >= 0) add_distance<T, N>(g, key, keys, e, sums, g.linear + slot.distance * N);
     if (slot.buckets >= 0)
         add_buckets<T, N>(g, nearest, key, keys, want.n_buckets, e, sums, g.linear + slot.buckets * N);
-    if (slot.offsets >= 0)
-        for (int64_t o = 0; o < want.n_offsets; ++o) {
-            T* mass = reinterpret_cast<T*>(g.linear + (slot.offsets + o) * N);
-            const int64_t shift = nearest + want.offsets[o] - key;  // row of lane 0 in this tile
+    if (slot.relative >= 0)
+        for (int64_t o = 0; o < want.n_relative; ++o) {
+            T* mass = reinterpret_cast<T*>(g.linear + (slot.relative + o) * N);
+            const int64_t shift = nearest + want.relative[o] - key;  // row of lane 0 in this tile
             for (int64_t lane = most(0, -shift); lane < least(g.used, keys - shift); ++lane)
                 mass[lane] += reinterpret_cast<const T*>(e)[(lane + shift) * L + lane];
         }
-    if (slot.segments >= 0)
+    if (slot.classes >= 0)
         for (int64_t j = 0; j < keys; ++j) {
             const int32_t c = want.classes[b * p.n_k + key + j];
             if (c < 0) continue;
-            for (int n = 0; n < N; ++n) g.linear[(slot.segments + c) * N + n] += e[j * N + n];
+            for (int n = 0; n < N; ++n) g.linear[(slot.classes + c) * N + n] += e[j * N + n];
         }
     if (want.pooled)
         for (int64_t j = 0; j < keys;) {
@@ -243,10 +305,10 @@ void write_statistics(const Problem& p, const Slots& slot, int64_t b, int64_t h,
         if (want.induction) put(want.induction, row, mean(slot.induction));
         if (want.duplicate_count) want.duplicate_count[row] = duplicates[lane];
         if (want.induction_count) want.induction_count[row] = inductions[lane];
-        for (int64_t o = 0; o < want.n_offsets; ++o)
-            put(want.offset_mass, row * want.n_offsets + o, mean(slot.offsets + o));
+        for (int64_t o = 0; o < want.n_relative; ++o)
+            put(want.relative_mass, row * want.n_relative + o, mean(slot.relative + o));
         for (int64_t c = 0; c < want.n_classes; ++c)
-            put(want.segment_mass, row * want.n_classes + c, mean(slot.segments + c));
+            put(want.class_mass, row * want.n_classes + c, mean(slot.classes + c));
     }
     if (want.distance_rows)
         for (int64_t lane = 0; lane < g.used; ++lane)

@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from headwise.compute.answers import Aux
 from headwise.compute.block import multi_head_attention
 from headwise.compute.functional import attention
 from headwise.compute.planning import plan
-from headwise.compute.request import AuxRequest
+from headwise.compute.request import Aux, AuxRequest
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError, ShapeError
 from headwise.plain.version import __version__
 

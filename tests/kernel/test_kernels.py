@@ -437,3 +437,30 @@ def test_no_array_of_queries_by_keys(call):
 
 def test_the_memory_probe_can_fail():
     assert peak_growth("held = np.ones((n, n), bool)") > BIG / 2
+
+
+@pytest.mark.parametrize(
+    "options, answers, message",
+    [
+        ({"softcup": 2.0}, {}, "an option that the kernel does not know"),
+        ({}, {"entropie": np.empty((2, 5))}, "an answer that the kernel does not give"),
+        ({"softcap": "2"}, {}, "softcap"),
+        ({"query_segments": np.zeros(5, int)}, {}, "key_segments"),
+        ({"classes": np.full(5, 3), "class_count": 3}, {}, "a class beyond class_count"),
+        ({}, {"entropy": np.empty((2, 4))}, "entropy"),
+        ({}, {"argmax": np.empty((2, 5))}, "argmax"),
+        ({"top_k": 3}, {"top_k_index": np.empty((2, 5, 3), int)}, "top_k needs its index and its weight"),
+        ({"relative": np.zeros(1, int)}, {}, "relative needs its masses"),
+        ({}, {"pooled": np.empty((2, 0, 0))}, "pooled needs a block size"),
+        ({"class_count": 1}, {}, "class_count needs classes and their masses"),
+        ({}, {"distance_histogram": np.empty((2, 0))}, "distance_histogram needs a bucket"),
+        ({}, {"duplicate": np.empty((2, 5))}, "matches need key_tokens and query_tokens"),
+    ],
+)
+def test_records_that_do_not_fit_are_refused_before_anything_is_written(options, answers, message):
+    x = np.zeros((2, 5, 4))
+    isa = _core.isa_names()[-1]
+    with pytest.raises(ValueError, match=f"^headwise._core: {message}$"):
+        _core.attend(x, x, x, np.empty_like(x), None, 0.5, False, 0, isa, 1, options, answers)
+    with pytest.raises(ValueError, match=f"^headwise._core: {message}$"):
+        _core.scratch(x, x, x, None, False, isa, 1, options, answers)

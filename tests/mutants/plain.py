@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 import headwise
-from headwise.compute.answers import Aux
 from headwise.compute.problem import build_problem
+from headwise.compute.request import Aux
 from headwise.reference.dropout import dropout_factors
 from headwise.reference.statistics import dense_statistics
 from headwise.reference.visibility import per_batch

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from headwise.compute.answers import Aux, allocate
+from headwise.compute.answers import records
 from headwise.compute.problem import build_problem
-from headwise.compute.request import AuxRequest, distance_buckets
+from headwise.compute.request import Aux, AuxRequest, distance_buckets
 from headwise.reference import reference_attention
 from headwise.reference.statistics import dense_statistics
 
@@ -200,7 +200,7 @@ def test_no_keys_at_all():
 def test_buffers_have_the_documented_shapes():
     x = np.zeros((2, 4, N_K, 3), np.float32)
     problem = build_problem(x[:, :, :N_Q], x, x, return_aux=EVERYTHING, query_offset=0)
-    answers, arguments = allocate(problem)
+    options, answers = records(problem)
     rows = (2, 4, N_Q)
     shapes = {
         **dict.fromkeys(("lse", "max_weight", "argmax", "entropy", "distance", "sink_mass"), rows),
@@ -215,14 +215,18 @@ def test_buffers_have_the_documented_shapes():
     whole = {name for name, answer in answers.items() if answer.dtype == np.int64}
     assert whole == {"argmax", "top_k_index", "duplicate_count", "induction_count", "received_count"}
     assert {answer.dtype for name, answer in answers.items() if name not in whole} == {np.dtype(np.float32)}
-    assert arguments["offset_mass"] is answers["relative"]
-    assert arguments["segment_mass"] is answers["classes"]
+    np.testing.assert_array_equal(options.pop("relative"), (-1, 0, 2))
+    assert options.pop("classes") is problem.classes
+    assert options.pop("key_tokens") is problem.key_tokens
+    assert options.pop("query_tokens") is problem.query_tokens
+    numbers = {"top_k": 3, "sink_mass": EVERYTHING.sink_mass, "pooled": EVERYTHING.pooled}
+    assert options == {**numbers, "buckets": 4, "class_count": 3}
 
 
 def test_nothing_asked_means_no_buffers():
     x = np.zeros((1, 2, 3))
     for request in (None, AuxRequest()):
-        assert allocate(build_problem(x, x, x, return_aux=request)) == ({}, {})
+        assert records(build_problem(x, x, x, return_aux=request)) == ({}, {})
 
 
 def test_aux_shows_what_it_holds():

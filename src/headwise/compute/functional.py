@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from headwise.compute.answers import Aux
 from headwise.compute.arrays import take
 from headwise.compute.problem import build_problem
-from headwise.compute.request import AuxRequest
+from headwise.compute.request import Aux, AuxRequest
 from headwise.compute.running import run
 
 NOTHING_GIVEN: dict[str, Any] = {}

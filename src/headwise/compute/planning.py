@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import headwise._core as _core
+from headwise.compute.answers import records
 from headwise.compute.arrays import take
 from headwise.compute.options import MOST_THREADS
 from headwise.compute.problem import Problem, build_problem
-from headwise.compute.problem.rules import NO_RULES
-from headwise.compute.request import distance_buckets
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.plain.numbers import binary
 
@@ -41,8 +40,7 @@ class Plan(NamedTuple):
         Sums down the columns are sums of final weights. For them the kernel keeps the exponentials of a group
         of rows until the rows are complete; where these would outgrow the cache, it reads the keys again.
         """
-        strip = self.problem.n_k * self.tile[0] * self.problem.query.dtype.itemsize
-        return ("received",) if self.problem.request.received and strip > _core.largest_strip else ()
+        return ("received",) if self._scratch()[2] else ()
 
     @property
     def lanes(self) -> int:
@@ -57,25 +55,23 @@ class Plan(NamedTuple):
 
     @property
     def scratch_bytes(self) -> int:
-        """About the working memory of all threads, beside the outputs; outputs and inputs are not in it.
+        """The working memory of all threads, beside the outputs; outputs and inputs are not in it.
 
         Per thread: the state of the queries of one step (query, output, statistics), one tile of scores, and
-        for attention received the exponentials of its rows.
+        for attention received the exponentials of its rows. Together: what such sums leave until they are
+        added up, and copies of keys and values whose rows lie apart.
         """
-        p, request = self.problem, self.problem.request
-        queries, keys = self.tile
-        rows = queries if request.received and not self.second_pass else 4 * queries
-        sums = len(request.relative) + request.class_count + (request.sink_mass > 0)
-        sums += 2 * (p.key_tokens is not None)
-        if request.distance:
-            sums += 1 + distance_buckets(p.n_q, p.n_k)
-        blocks = -(-p.n_k // request.pooled) if request.pooled else 0
-        state = rows * (p.d_k + p.d_v + 14 + sums + 2 * request.top_k + 2 * blocks)
-        strip = p.n_k * (queries + 2 * self.lanes) if request.received and not self.second_pass else 0
-        hidden = (
-            keys * (p.d_v + queries) if p.mask is not None or p.is_causal or p.rules is not NO_RULES else 0
+        of_each_thread, of_all, _ = self._scratch()
+        return self.num_threads * of_each_thread + of_all
+
+    def _scratch(self) -> tuple[int, int, bool]:
+        """The kernel's own word: bytes of each thread, bytes of all together, are the keys read twice?"""
+        p = self.problem
+        options, stand_ins = records(p, lambda shape, dtype: np.broadcast_to(np.empty((), dtype), shape))
+        scratch: tuple[int, int, bool] = _core.scratch(
+            p.query, p.key, p.value, p.mask, p.is_causal, self.isa, self.num_threads, options, stand_ins
         )
-        return self.num_threads * p.query.dtype.itemsize * (state + keys * queries + hidden + strip)
+        return scratch
 
     @property
     def passes(self) -> tuple[str, ...]:

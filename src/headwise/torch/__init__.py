@@ -1,4 +1,4 @@
-"""Attention for torch, the layer around it, positions, caches and blocks: under autograd and
+"""Attention for torch, the layer around it, positions, caches and transformer layers: under autograd and
 ``torch.compile``, on any device.
 
 Names arrive when they are first used, so that importing this folder costs little beside torch itself.

@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.compute.answers import Aux
 from headwise.compute.problem.offsets import check_window
 from headwise.compute.problem.rules import refuse_unknown
-from headwise.compute.request import AuxRequest
+from headwise.compute.request import Aux, AuxRequest
 from headwise.torch.operator.autograd import CARRY_GRADIENTS, recorded
 from headwise.torch.operator.call import answer_names, make_call
 from headwise.torch.operator.dispatch import compute

@@ -184,7 +184,7 @@ def test_a_budget_that_is_too_small_names_one_that_is_not() -> None:
 
 
 def test_several_texts_stand_one_after_the_other() -> None:
-    data = pack._data(read(two_texts()), 10**6, None, 1, True)
+    data = pack._data(read(two_texts()), 10**6, None, 1, pack._panels(read(two_texts()), True))
     assert data["tokens"] == ["a", "b", "c", "v", "w", "x", "y", "z"]
     assert data["special"] == [0, 2, 7]
     cross = data["heads"][2]
@@ -200,8 +200,8 @@ def test_rows_of_passages_keep_their_places() -> None:
     report = read(own(make_report(["a", "b", "c", "d"], layers=1, heads=1)))
     head = report["layers"][0]["heads"][0]
     head["rows"] = {"queries": [1, 3], "index": [[2, 0], [0, 1]], "weight": [[0.6, 0.2], [0.5, 0.4]]}
-    (found,) = pack._data(read(report), 10**6, None, 1, True)["heads"]
+    (found,) = pack._data(read(report), 10**6, None, 1, pack._panels(report, True))["heads"]
     assert np.frombuffer(base64.b64decode(found["queries"]), "<u2").tolist() == [1, 3]
-    (fewer,) = pack._data(read(report), 10**6, 1, 1, True)["heads"]
+    (fewer,) = pack._data(read(report), 10**6, 1, 1, pack._panels(report, True))["heads"]
     assert np.frombuffer(base64.b64decode(fewer["queries"]), "<u2").tolist() == [1]
     assert pack._rows_held(report) == 2

@@ -1,7 +1,7 @@
 """The options beyond mask, causal and scale, each checked once and brought into the shape of the problem."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -81,27 +81,12 @@ class Rules:
         }
         return [word for word, applies in told.items() if applies]
 
-    def arguments(self) -> dict[str, Any]:
-        """The same as keyword arguments of the kernel."""
-        left, right = (-1 if side is None else side for side in self.window)
-        return {
-            "bias": self.bias,
-            "query_offsets": self.query_offsets,
-            "window_left": left,
-            "window_right": right,
-            "query_lengths": self.query_lengths,
-            "kv_lengths": self.kv_lengths,
-            "query_segments": self.query_segments,
-            "key_segments": self.key_segments,
-            "softcap": self.softcap or 0.0,
-            "alibi_slopes": self.alibi_slopes,
-            "sinks": self.sinks,
-            "head_mask": self.head_mask,
-            "dropout_p": self.dropout_p,
-            "seed": self.seed,
-        }
+    def options(self) -> dict[str, Any]:
+        """The same as options of the kernel, which reads each under the name of its field."""
+        return {name: option for name in FIELDS if (option := getattr(self, name)) is not None}
 
 
+FIELDS = tuple(part.name for part in fields(Rules))
 NO_RULES = Rules()
 
 

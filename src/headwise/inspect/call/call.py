@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from headwise.compute.answers import Aux
 from headwise.compute.functional import attention_statistics
-from headwise.compute.request import AuxRequest
+from headwise.compute.request import Aux, AuxRequest
 
 Span = tuple[int, int]  # (start, stop)
 SCORES_ONLY = ("scale", "softcap", "sinks", "attn_bias")  # options that hide no key (-inf in a bias does)

@@ -9,9 +9,8 @@ from collections.abc import Callable
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from headwise.compute.answers import Aux
 from headwise.compute.functional import attention
-from headwise.compute.request import AuxRequest
+from headwise.compute.request import Aux, AuxRequest
 from headwise.inspect.call.call import AttentionCall, Span
 
 BLOCK_BYTES = 1 << 24  # of the scores or the mask of one block

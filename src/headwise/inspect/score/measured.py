@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.compute.answers import Aux
+from headwise.compute.request import Aux
 from headwise.inspect.call.call import AttentionCall
 from headwise.inspect.call.rows import Rows, plain
 from headwise.inspect.call.text import Text

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from headwise.compute.answers import Aux
+from headwise.compute.request import Aux
 from headwise.inspect.call.call import AttentionCall
 from headwise.inspect.call.rows import Rows
 from headwise.inspect.call.text import Text

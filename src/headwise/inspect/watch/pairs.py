@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwise.compute.answers import Aux
+from headwise.compute.request import Aux
 from headwise.errors import HeadwiseError
 from headwise.inspect.call.call import AttentionCall
 from headwise.inspect.call.marks import positions

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwise.compute.answers import Aux
-from headwise.compute.request import AuxRequest
+from headwise.compute.request import Aux, AuxRequest
 from headwise.errors import HeadwiseError
 from headwise.inspect.call.call import AttentionCall
 from headwise.inspect.call.text import Text

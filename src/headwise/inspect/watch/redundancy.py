@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwise.compute.answers import Aux
+from headwise.compute.request import Aux
 from headwise.inspect.call.call import AttentionCall
 from headwise.inspect.call.rows import Rows, sample_starts, weights_of
 from headwise.inspect.call.text import Text

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from headwise.compute.answers import Aux
 from headwise.compute.functional import attention
+from headwise.compute.request import Aux
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect.call.call import AttentionCall
 from headwise.inspect.call.rows import plain

@@ -37,13 +37,14 @@ def fit(report: Report, budget: int, page: Page) -> str:
     n, heads, held = report["text"]["n_tokens"], len(words.head_table(report)), _rows_held(report)
     row = heads * _row_bytes(report)
     factors = _map_factors(report)
-    for factor, panels in [*((factor, True) for factor in factors), (factors[-1], False)]:
+    every, few = _panels(report, True), _panels(report, False)
+    for factor, panels in [*((factor, every) for factor in factors), (factors[-1], few)]:
         smallest = page(_data(report, budget, 1, factor, panels))
         spare = budget - len(smallest)
         rows: int | None = min(1 + spare // row, held)
         if rows == held:
             rows = None
-        if spare < 0 or (rows is not None and rows < ENOUGH_ROWS and panels):
+        if spare < 0 or (rows is not None and rows < ENOUGH_ROWS and panels is every):
             continue
         while rows is None or rows > 1:
             fitted = page(_data(report, budget, rows, factor, panels))
@@ -93,9 +94,9 @@ def _starts(report: Report) -> tuple[dict[str, int], list[int]]:
     return dict(zip(names, starts, strict=True)), lengths
 
 
-def _data(report: Report, budget: int, rows: int | None, factor: int, panels: bool) -> Data:
-    """The data of the page: `rows` rows of every head (None: all), maps merged `factor` by `factor`, with or
-    without the `panels` of each head."""
+def _data(report: Report, budget: int, rows: int | None, factor: int, panels: Data) -> Data:
+    """The data of the page: `rows` rows of every head (None: all), maps merged `factor` by `factor`, with
+    these panels."""
     n, starts = report["text"]["n_tokens"], _starts(report)[0]
     texts = words.texts(report)
     tokens = [token for shown, _ in texts.values() for token in shown]
@@ -105,7 +106,6 @@ def _data(report: Report, budget: int, rows: int | None, factor: int, panels: bo
     letters = words.letters(report["labels"])
     every = [head for layer in report["layers"] for head in layer["heads"]]
     unknown = {"name": "unlabelled", "score": None}
-    phrases: dict[str, int] = {}
     return {
         "headwise": report["headwise"],
         "subject": words.subject(report),
@@ -121,7 +121,8 @@ def _data(report: Report, budget: int, rows: int | None, factor: int, panels: bo
         "telling": [{key: entry[key] for key in ("layer", "head", "score")} for entry in report["telling"]],
         "notes": [visible(note) for note in [*report["notes"], *_order(report)]],
         "leftOut": _left_out(report, budget, rows, factor, panels),
-        "panels": _panels(parts(report), phrases),
+        "panels": panels["together"],
+        "phrases": panels["phrases"],
         "encoding": {"one": ONE, "missing": MISSING, "indexBytes": _index_type(report).itemsize},
         "values": {key: _column(every, key) for key in names},
         "heads": [
@@ -130,7 +131,7 @@ def _data(report: Report, budget: int, rows: int | None, factor: int, panels: bo
                 "head": head["head"],
                 "label": head["label"],
                 "why": words.rule(labels.get(head["label"], unknown), head, names),
-                "panels": _panels(head_parts(report, layer, head) if panels else [], phrases),
+                "panels": panels["heads"][layer["layer"], head["head"]],
                 **_places(layer, head, labels.get(head["label"], unknown), starts, texts),
                 **_map(head["pooled"], n, factor, starts[layer["queries"]] == starts[layer["keys"]] == 0),
                 **_rows(
@@ -145,31 +146,39 @@ def _data(report: Report, budget: int, rows: int | None, factor: int, panels: bo
             for layer in report["layers"]
             for head in layer["heads"]
         ],
-        "phrases": list(phrases),
     }
 
 
-def _panels(found: Sequence[Part], phrases: dict[str, int]) -> list[Any]:
-    """Parts as the page reads them, with the number of a text among the `phrases` in its place.
+def _panels(report: Report, of_heads: bool) -> Data:
+    """The panels of all heads together and of each head, and the phrases that they are made of.
 
-    Each is its title, measure, sentences, items, and tables: names of columns, those that hold words, rows.
+    A panel is its title, measure, sentences, items, and tables: names of columns, those that hold words,
+    rows; the number of a phrase stands for each text.
     """
-    return [
-        _numbered(
-            [part.title, part.measure, part.sentences, part.items, list(map(_table, part.tables))], phrases
-        )
-        for part in found
-    ]
+    phrases: dict[str, int] = {}
+
+    def numbered(text: Any) -> Any:
+        if isinstance(text, str):
+            return phrases.setdefault(text, len(phrases))
+        return [numbered(one) for one in text]
+
+    def panels(found: Sequence[Part]) -> list[Any]:
+        return [
+            numbered([part.title, part.measure, part.sentences, part.items, list(map(_table, part.tables))])
+            for part in found
+        ]
+
+    together = panels(parts(report))
+    heads = {
+        (layer["layer"], head["head"]): panels(head_parts(report, layer, head) if of_heads else [])
+        for layer in report["layers"]
+        for head in layer["heads"]
+    }
+    return {"together": together, "heads": heads, "phrases": list(phrases), "left out": not of_heads}
 
 
 def _table(table: Table) -> list[Sequence[Any]]:
     return [table.columns, [name for name in table.columns if name in IN_WORDS], table.rows]
-
-
-def _numbered(text: Any, phrases: dict[str, int]) -> Any:
-    if isinstance(text, str):
-        return phrases.setdefault(text, len(phrases))
-    return [_numbered(one, phrases) for one in text]
 
 
 def _order(report: Report) -> list[str]:
@@ -302,7 +311,7 @@ def _base64(values: Array) -> str:
     return base64.b64encode(values.tobytes()).decode("ascii")
 
 
-def _left_out(report: Report, budget: int, rows: int | None, factor: int, panels: bool) -> list[str]:
+def _left_out(report: Report, budget: int, rows: int | None, factor: int, panels: Data) -> list[str]:
     """What the page lacks, in plain words."""
     n, sentences = report["text"]["n_tokens"], []
     size = f"{budget / 1e6:g} MB"
@@ -316,10 +325,8 @@ def _left_out(report: Report, budget: int, rows: int | None, factor: int, panels
         sentences.append(
             f"The maps are {factor} times coarser than the report\u2019s, also to stay under {size}."
         )
-    heads = [(layer, head) for layer in report["layers"] for head in layer["heads"]]
-    lost = (
-        {} if panels else {f"\u201c{part.title}\u201d": 0 for at in heads for part in head_parts(report, *at)}
-    )
+    heads = [(layer, head) for layer in report["layers"] for head in layer["heads"] if panels["left out"]]
+    lost = {f"\u201c{part.title}\u201d": 0 for at in heads for part in head_parts(report, *at)}
     if lost:
         sentences.append(f"Left out of each head, also to stay under {size}: {series(list(lost))}.")
     return sentences

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.compute.answers import Aux
+from headwise.compute.request import Aux
 from headwise.compute.weights import AttentionWeights
 from headwise.torch.operator.call import HALF
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.types import Device
 
-from headwise.compute.answers import Aux
-from headwise.compute.request import AuxRequest
+from headwise.compute.request import Aux, AuxRequest
 from headwise.errors import CapabilityError, HeadwiseError, ShapeError
 from headwise.plain.types import AnyArray
 from headwise.plain.values import shown

@@ -102,7 +102,7 @@ def check_options(is_causal: Any, dropout: Any, scale: Any, softcap: Any, sinks:
 
 
 def check_probability(dropout: float) -> None:
-    """A probability of dropping, of layers and blocks.
+    """A probability of dropping.
 
     Raises:
         HeadwiseError: no number between 0 and 1.
@@ -175,9 +175,7 @@ def resolve_rel_bias(
     return module
 
 
-def resolve_norms(
-    qk_norm: Any, head_dim: int, device: Device, dtype: Any
-) -> tuple[nn.Module, nn.Module] | None:
+def resolve_norms(qk_norm: Any, head_dim: int, device: Device, dtype: Any) -> Norms | None:
     """The norms of queries and keys, each over the features of one head, or None.
 
     Raises:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.types import Device
 
-from headwise.compute.request import AuxRequest
+from headwise.compute.request import Aux, AuxRequest
 from headwise.errors import HeadwiseError, ShapeError
 from headwise.plain.values import shown
 from headwise.torch.arguments import check_key_mask, positive
@@ -169,20 +169,22 @@ class EncoderLayer(_Block):
         )
         _check_widths(self.attention, "DecoderLayer(memory_dim=...) reads a sequence of another width")
 
-    def forward(self, x: Tensor, *, return_aux: AuxRequest | None = None, **options: Any) -> Any:
+    def forward(
+        self, x: Tensor, *, return_aux: AuxRequest | None = None, **options: Any
+    ) -> Tensor | tuple[Tensor, Aux]:
         """The layer's output ``(..., n, embed_dim)``, or ``(output, Aux)`` when ``return_aux`` is given.
 
         Args:
             x: ``(..., n, embed_dim)``.
             options: keywords of ``MultiHeadAttention.forward``: ``key_mask``, ``cache``, ``head_mask``, ...
         """
-        said: list[Any] = [None]
+        said: list[Aux] = []
 
         def attend(normed: Tensor) -> Tensor:
             result = self.attention(normed, return_aux=return_aux, **options)
             if return_aux is None:
                 return result
-            said[0] = result[1]
+            said.append(result[1])
             return result[0]
 
         x = self._add(self._add(x, 0, attend), 1, self.feed_forward)
@@ -248,7 +250,7 @@ class DecoderLayer(_Block):
         cache: Cache | None = None,
         return_aux: AuxRequest | None = None,
         **options: Any,
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, tuple[Aux, ...]]:
         """The output ``(..., n, embed_dim)``, or ``(output, (Aux, Aux))`` when ``return_aux`` is given.
 
         Args:
@@ -260,7 +262,7 @@ class DecoderLayer(_Block):
             return_aux: statistics of both attentions: of x over itself, of x over the memory.
             options: other keywords of ``MultiHeadAttention.forward`` for the self-attention.
         """
-        said: list[Any] = []
+        said: list[Aux] = []
         if memory_mask is not None and isinstance(memory, Tensor):
             check_key_mask(memory_mask, tuple(memory.shape[:-1]), "memory_mask")
 
@@ -270,7 +272,7 @@ class DecoderLayer(_Block):
         def other(normed: Tensor) -> Tensor:
             return kept(self.memory_attention(normed, memory, key_mask=memory_mask, return_aux=return_aux))
 
-        def kept(result: Any) -> Tensor:
+        def kept(result: Tensor | tuple[Tensor, Aux]) -> Tensor:
             if return_aux is None:
                 return result
             said.append(result[1])

@@ -1,7 +1,7 @@
 """One call as the operator sees it: tensors and plain values, and the way back to a checked problem."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headwise.compute.answers import Aux
 from headwise.compute.problem import Problem, build_problem
-from headwise.compute.request import AuxRequest, distance_buckets
+from headwise.compute.request import AuxRequest, answer_axes, answers_to
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError
 from headwise.torch.tiled.tiles import Extras, Tiles
 
@@ -22,8 +21,6 @@ INDICES = (
     "query_tokens", "classes",
 )  # fmt: skip
 TENSORS = (*DIFFERENTIABLE, *INDICES)
-ANSWERS = tuple(field.name for field in fields(Aux))
-WHOLE = ("argmax", "top_k_index", "duplicate_count", "induction_count", "received_count")
 ASKED = ("statistics", "top_k", "sink_mass", "relative", "pooled")
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 HALF = (torch.float16, torch.bfloat16)
@@ -243,42 +240,24 @@ def answer_names(ids: tuple[Tensor | None, ...], values: Mapping[str, Any]) -> l
         ids: key tokens, query tokens and classes.
         values: the operator's plain values.
     """
-    flags = {"lse", *values["statistics"].split(",")}
-    brought = {
-        "distance_histogram": "distance" in flags,
-        "received_count": "received" in flags,
-        "top_k_index": values["top_k"] > 0,
-        "top_k_weight": values["top_k"] > 0,
-        "sink_mass": values["sink_mass"] > 0,
-        "relative": len(values["relative"]) > 0,
-        "classes": ids[2] is not None,
-        "pooled": values["pooled"] > 0,
-    }
-    for name in ("duplicate", "induction"):
-        brought[name] = brought[f"{name}_count"] = ids[0] is not None
-    return [name for name in ANSWERS if brought.get(name, name in flags)]
+    return answers_to(_asked(ids, values))
+
+
+def _asked(ids: tuple[Tensor | None, ...], values: Mapping[str, Any]) -> set[str]:
+    asked = {"lse", *values["statistics"].split(","), *(name for name in ASKED[1:] if values[name])}
+    return asked | {name for name, given in (("matches", ids[0]), ("classes", ids[2])) if given is not None}
 
 
 def answer_shapes(call: Call) -> dict[str, tuple[tuple[Any, ...], torch.dtype]]:
     """Shape and dtype of each statistic of ``call``, in the order of ``answer_names``."""
-    query, n_k, n_q = call.query, call.key.shape[-2], call.query.shape[-2]
-    row, head = tuple(query.shape[:-1]), tuple(query.shape[:-2])
-    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-    others: dict[str, tuple[Any, ...]] = {
-        "top_k_index": (*row, call.top_k),
-        "top_k_weight": (*row, call.top_k),
-        "relative": (*row, len(call.relative)),
-        "classes": (*row, call.class_count),
-        "received": (*head, n_k),
-        "received_count": (*head, n_k),
-    }
-    if call.pooled:
-        others["pooled"] = (*head, -(-n_q // call.pooled), -(-n_k // call.pooled))
-    if "distance" in call.statistics:
-        others["distance_histogram"] = (*head, distance_buckets(int(n_q), int(n_k)))
+    head, n_q, n_k = tuple(call.query.shape[:-2]), call.query.shape[-2], call.key.shape[-2]
+    dtype = torch.float64 if call.query.dtype == torch.float64 else torch.float32
     ids = (call.key_tokens, call.query_tokens, call.classes)
-    names = answer_names(ids, {name: getattr(call, name) for name in ASKED})
-    return {name: (others.get(name, row), torch.int64 if name in WHOLE else dtype) for name in names}
+    asked = _asked(ids, {name: getattr(call, name) for name in ASKED})
+    numbers = (call.top_k, len(call.relative), call.class_count, call.pooled)
+    # Sizes may be symbols, which no cache can hold.
+    axes = answer_axes.__wrapped__(asked, n_q, n_k, *numbers)
+    return {name: ((*head, *lengths), torch.int64 if whole else dtype) for name, lengths, whole in axes}
 
 
 def _visible(tensor: Tensor) -> bool:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
+from headwise.compute.request import ANSWERS
 from headwise.errors import CapabilityError
-from headwise.torch.operator.call import ANSWERS, DIFFERENTIABLE, TENSORS, answer_shapes, make_call
+from headwise.torch.operator.call import DIFFERENTIABLE, TENSORS, answer_shapes, make_call
 from headwise.torch.operator.dispatch import compute, differentiate
 
 _TENSORS = ", ".join(f"{'Tensor' if name in DIFFERENTIABLE[:3] else 'Tensor?'} {name}" for name in TENSORS)

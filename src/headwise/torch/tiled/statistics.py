@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from headwise.compute.request import AuxRequest, distance_buckets
+from headwise.compute.request import ANSWERS, AuxRequest, distance_buckets
 from headwise.torch.tiled.passes import NOTHING, Rows
 from headwise.torch.tiled.tiles import Tile, Tiles
 
@@ -86,12 +86,10 @@ class _Collectors:
     def finished(self, seen: Tensor) -> dict[str, Tensor]:
         """The answers: empty rows are missing, means are over the rows that see a key."""
         sums, request = dict(self.sums), self.request
-        for name in ("entropy", "sum_squares", "distance", "sink_mass", "duplicate", "induction"):
-            if name in sums:
-                sums[name] = torch.where(seen, sums[name], torch.nan)
-        for name in ("relative", "classes"):
-            if name in sums:
-                sums[name] = torch.where(seen[..., None], sums[name], torch.nan)
+        for name, mass in self.sums.items():
+            _, (first, *others), whole = ANSWERS[name]
+            if first == "n_q" and not whole and name != "top_k_weight":
+                sums[name] = torch.where(seen[..., None] if others else seen, mass, torch.nan)
         if "classes" in sums:
             sums["classes"] = sums["classes"][..., 1:].contiguous()
         if "top_k_weight" in sums:
