@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError
-from headwise.plain.frameworks import HALF, NUMPY, Framework, elsewhere, framework_of, half
+from headwise.plain.frameworks import FRAMEWORKS, HALF, NUMPY, Framework, elsewhere, half
 from headwise.plain.types import AnyArray, Array, Floats, Integers
 
 Restore = Callable[[Array], AnyArray]
@@ -113,11 +113,12 @@ def _listed(name: str, value: AnyArray) -> Array:
 
 def _view(name: str, array: AnyArray) -> tuple[Array, Framework]:
     """The array as NumPy sees it, and whose it is."""
-    framework = framework_of(array)
-    if framework is None:
-        view, framework = _view_of_other(name, array), NUMPY
+    for framework in FRAMEWORKS:
+        if framework.owns(array):
+            view = framework.view(name, array)
+            break
     else:
-        view = framework.view(name, array)
+        view, framework = _view_of_other(name, array), NUMPY
     if view.dtype.char not in "fd?" and view.dtype.name in HALF:
         raise half(name, view.dtype.name, framework)
     return view, framework

@@ -26,11 +26,10 @@ class Framework(ABC):
 
     kind = title = words = convert = ""
     widen = "{}.astype(np.float32)"
-    own_type = ""  # the class of its arrays
 
+    @abstractmethod
     def owns(self, array: object) -> bool:
-        library = sys.modules.get(self.kind)
-        return library is not None and isinstance(array, getattr(library, self.own_type))
+        """Whether the array is one of this library."""
 
     @abstractmethod
     def view(self, name: str, array: AnyArray) -> Array:
@@ -64,10 +63,14 @@ class NumPy(Framework):
 
 class Torch(Framework):
     kind, title, words, convert = "torch", "torch", "a torch tensor", "torch.from_dlpack({})"
-    widen, own_type = "{}.float()", "Tensor"
+    widen = "{}.float()"
+
+    def owns(self, array: object) -> bool:
+        torch = sys.modules.get("torch")
+        return torch is not None and isinstance(array, torch.Tensor)
 
     def view(self, name: str, array: AnyArray) -> Array:
-        torch = sys.modules[self.kind]
+        torch = sys.modules["torch"]
         if not array.is_cpu:
             raise elsewhere(name, f"a torch tensor on {array.device}", f"{name}.cpu()")
         if array.requires_grad:
@@ -90,15 +93,18 @@ class Torch(Framework):
             raise CapabilityError(name, "a plain torch tensor", received, hint) from None
 
     def restore(self, array: Array) -> AnyArray:
-        return sys.modules[self.kind].from_numpy(array)
+        return sys.modules["torch"].from_numpy(array)
 
 
 class Jax(Framework):
     kind, title, words, convert = "jax", "JAX", "a JAX array", "jnp.from_dlpack({})"
-    own_type = "Array"
+
+    def owns(self, array: object) -> bool:
+        jax = sys.modules.get("jax")
+        return jax is not None and isinstance(array, jax.Array)
 
     def view(self, name: str, array: AnyArray) -> Array:
-        jax = sys.modules[self.kind]
+        jax = sys.modules["jax"]
         if isinstance(array, jax.core.Tracer):
             expected = "a JAX array with values (traced arrays are not yet served)"
             hint = "call it outside jax.jit, jax.grad and jax.vmap"
@@ -119,19 +125,11 @@ class Jax(Framework):
 
     def restore(self, array: Array) -> AnyArray:
         # JAX narrows int64 to its own default integer unless 64-bit types are switched on there.
-        return sys.modules[self.kind].numpy.asarray(array)
+        return sys.modules["jax"].numpy.asarray(array)
 
 
 NUMPY: Framework = NumPy()
 FRAMEWORKS: tuple[Framework, ...] = (Torch(), NUMPY, Jax())
-
-
-def framework_of(array: object) -> Framework | None:
-    """Whose array it is; None for anything else."""
-    for framework in FRAMEWORKS:
-        if framework.owns(array):
-            return framework
-    return None
 
 
 def half(name: str, dtype: str, framework: Framework) -> CapabilityError:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.plain.frameworks import Framework, Jax, NumPy, Torch, framework_of
+from headwise.plain.frameworks import Framework, Jax, NumPy, Torch
 from headwise.plain.types import AnyArray, Array, Floats
 
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # roundoff
@@ -141,8 +141,8 @@ def installed(kind: str) -> bool:
 
 
 def kind_of(array: object) -> Kind | None:
-    framework = framework_of(array)
-    return None if framework is None else KINDS[framework.kind]
+    """Whose array it is; None for anything else."""
+    return next((kind for kind in KINDS.values() if kind.owns(array)), None)
 
 
 def take(array: AnyArray) -> Array:
