@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from headwise.check.rules.called import CALLED
-from headwise.check.rules.extremes import SPECIAL_RULES
+from headwise.check.rules.extremes import EXTREME_RULES
 from headwise.check.rules.gradient import GRADIENT_RULES
 from headwise.check.rules.inquiry import Progress, run
 from headwise.check.rules.layer_rules import LAYER_RULES, choose_layer
@@ -25,7 +25,7 @@ RULES: tuple[Rule, ...] = (
     CALLED,
     *DTYPE_RULES,
     *VALUE_RULES,
-    *SPECIAL_RULES,
+    *EXTREME_RULES,
     *MEMORY_RULES,
     *GRADIENT_RULES,
     *LAYER_RULES,

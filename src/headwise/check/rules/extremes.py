@@ -165,7 +165,7 @@ def _large_scores(subject: Subject) -> Finding:
     output = subject.run(case).output
     verdict = _close(case, output)
     if verdict.ok:
-        return finding(name, PASSED, error=verdict.error, allowed=verdict.allowed)
+        return finding(name, PASSED, **verdict.measured)
     evidence = f"scores of {case.factor * 1e4:.0f} beside 0: {verdict.evidence}"
     if subject.unexplained or (np.isfinite(output).all() and follows(subject, case, verdict)):
         return finding(name, FOLLOWS, follow(subject))
@@ -200,7 +200,7 @@ def _low_scores(subject: Subject) -> Finding:
     output = subject.run(case).output
     verdict = _close(case, output)
     if verdict.ok:
-        return finding(name, PASSED, error=verdict.error, allowed=verdict.allowed)
+        return finding(name, PASSED, **verdict.measured)
     if subject.unexplained or (np.isfinite(output).all() and follows(subject, case, verdict)):
         return finding(name, FOLLOWS, follow(subject))
     if not np.isfinite(output).all() and NO_MAXIMUM in subject.named:
@@ -230,22 +230,12 @@ def _low_scores(subject: Subject) -> Finding:
     )
 
 
-SPECIAL_RULES = (
+EXTREME_RULES = (
     Rule("empty rows", GROUP, "a row that sees no key holds 0", _empty_rows, frozenset({"mask"})),
-    Rule(
-        "hidden values",
-        GROUP,
-        "what hidden keys and values hold does not matter",
-        _poison("hidden values", (1e30,)),
-        frozenset({"mask|padding|causal"}),
-    ),
-    Rule(
-        "masked NaN",
-        GROUP,
-        "nor does NaN or infinity there",
-        _poison("masked NaN", (np.nan, np.inf)),
-        frozenset({"mask|padding|causal"}),
-    ),
+    Rule("hidden values", GROUP, "what hidden keys and values hold does not matter",
+         _poison("hidden values", (1e30,)), frozenset({"mask|padding|causal"})),
+    Rule("masked NaN", GROUP, "nor does NaN or infinity there", _poison("masked NaN", (np.nan, np.inf)),
+         frozenset({"mask|padding|causal"})),
     Rule("large scores", GROUP, "scores in the thousands do not overflow", _large_scores),
     Rule("very low scores", GROUP, "scores near -490000 are scores, not a mask", _low_scores),
-)
+)  # fmt: skip

@@ -175,31 +175,12 @@ def _named(which: str, own: Array, wanted: Array, case: Case, weight: Array) -> 
 
 
 GRADIENT_RULES = (
-    Rule(
-        "gradient",
-        _GROUP,
-        "gradients of query, key and value are those of the formula",
-        _run("gradient", "values", False),
-    ),
-    Rule(
-        "gradient with mask",
-        _GROUP,
-        "the same where keys are hidden",
-        _run("gradient with mask", "mask", False),
-        frozenset({"mask"}),
-    ),
-    Rule(
-        "gradient, causal",
-        _GROUP,
-        "the same in causal order",
-        _run("gradient, causal", "causal", False),
-        frozenset({"causal"}),
-    ),
-    Rule(
-        "gradient of empty rows",
-        _GROUP,
-        "a row that sees no key gives no NaN",
-        _run("gradient of empty rows", "mask", True),
-        frozenset({"mask"}),
-    ),
-)
+    Rule("gradient", _GROUP, "gradients of query, key and value are those of the formula",
+         _run("gradient", "values", False)),
+    Rule("gradient with mask", _GROUP, "the same where keys are hidden",
+         _run("gradient with mask", "mask", False), frozenset({"mask"})),
+    Rule("gradient, causal", _GROUP, "the same in causal order", _run("gradient, causal", "causal", False),
+         frozenset({"causal"})),
+    Rule("gradient of empty rows", _GROUP, "a row that sees no key gives no NaN",
+         _run("gradient of empty rows", "mask", True), frozenset({"mask"})),
+)  # fmt: skip

@@ -212,34 +212,14 @@ def _heads_alike(layer: LayerWeights, own: Mapping[str, Any]) -> bool:
 
 _NEEDS = frozenset({"layer"})
 LAYER_RULES: tuple[Rule, ...] = (
-    Rule(
-        "dropout off in evaluation",
-        "called",
-        "two calls in evaluation mode give the same bits",
-        _repeated,
-        _NEEDS,
-    ),
+    Rule("dropout off in evaluation", "called", "two calls in evaluation mode give the same bits", _repeated,
+         _NEEDS),
     Rule("layer", _GROUP, "project, split, attend, concatenate, project back", _layer("layer"), _NEEDS),
-    Rule(
-        "layer with mask",
-        _GROUP,
-        "hidden keys take no part",
-        _layer("layer with mask", "mask"),
-        _NEEDS | {"mask"},
-    ),
-    Rule(
-        "layer with padding",
-        _GROUP,
-        "padded keys take no part",
-        _layer("layer with padding", "padding"),
-        _NEEDS | {"padding"},
-    ),
-    Rule(
-        "layer, causal",
-        _GROUP,
-        "position i sees positions j <= i",
-        _layer("layer, causal", "causal"),
-        _NEEDS | {"causal"},
-    ),
+    Rule("layer with mask", _GROUP, "hidden keys take no part", _layer("layer with mask", "mask"),
+         _NEEDS | {"mask"}),
+    Rule("layer with padding", _GROUP, "padded keys take no part", _layer("layer with padding", "padding"),
+         _NEEDS | {"padding"}),
+    Rule("layer, causal", _GROUP, "position i sees positions j <= i", _layer("layer, causal", "causal"),
+         _NEEDS | {"causal"}),
     Rule("layer batch entries apart", _GROUP, "entries of a batch do not meet", _batch, _NEEDS),
-)
+)  # fmt: skip

@@ -95,15 +95,7 @@ def _lengths(subject: Subject) -> Finding:
             if earlier(subject, case, verdict):
                 return finding(name, FOLLOWS, follow(subject))
             said = f"wrong at length {n} (batch 1, one head)"
-            return finding(
-                name,
-                FAILED,
-                said,
-                evidence=verdict.evidence,
-                where=verdict.where,
-                error=verdict.error,
-                allowed=verdict.allowed,
-            )
+            return finding(name, FAILED, said, evidence=verdict.evidence, **verdict.measured)
         worst = max(worst, (verdict.error, verdict.allowed))
     return finding(name, PASSED, error=worst[0], allowed=worst[1])
 
@@ -124,9 +116,7 @@ def _batch(subject: Subject) -> Finding:
     said = "batch entry 0 changes when entry 1 does"
     if subject.named and follows(subject, case, judge(subject, case, before)):
         return finding(name, FOLLOWS, follow(subject))
-    evidence = (
-        f"{verdict.expected[verdict.place or ()]:.6g} becomes {verdict.output[verdict.place or ()]:.6g}"
-    )
+    evidence = changed(verdict)
     return finding(
         name,
         FAILED,
@@ -134,9 +124,7 @@ def _batch(subject: Subject) -> Finding:
         fault="batch leaks",
         repair="entries of a batch never meet",
         evidence=evidence,
-        where=verdict.where,
-        error=verdict.error,
-        allowed=verdict.allowed,
+        **verdict.measured,
     )
 
 
@@ -178,9 +166,7 @@ def _strides(subject: Subject) -> Finding:
                 fault="strides ignored",
                 repair="read arrays by their strides",
                 evidence=evidence,
-                where=verdict.where,
-                error=verdict.error,
-                allowed=verdict.allowed,
+                **verdict.measured,
                 seen=("pytorch/pytorch#112577", "pytorch/pytorch#187506"),
             )
     return finding(name, PASSED)
@@ -194,8 +180,8 @@ def _float64(subject: Subject) -> Finding:
     answer = subject.run(case)
     verdict = judge(subject, case, answer.output, UNIT["float64"])
     if verdict.ok:
-        return finding(name, PASSED, error=verdict.error, allowed=verdict.allowed)
-    measured = {"error": verdict.error, "allowed": verdict.allowed, "where": verdict.where}
+        return finding(name, PASSED, **verdict.measured)
+    measured = verdict.measured
     expected, lost = right(case)
     off = np.abs(answer.output - expected)
     if not np.isfinite(off).all() or (off > lost * UNIT["float32"]).any():
@@ -233,16 +219,7 @@ def _half(subject: Subject) -> Finding:
             return Finding(name, group, FOLLOWS, follow(subject))
         if not verdict.ok:
             said = f"in {dtype} the error is larger than its rounding explains"
-            return Finding(
-                name,
-                group,
-                FAILED,
-                said,
-                evidence=verdict.evidence,
-                where=verdict.where,
-                error=verdict.error,
-                allowed=verdict.allowed,
-            )
+            return Finding(name, group, FAILED, said, evidence=verdict.evidence, **verdict.measured)
         if answer.dtype != dtype:
             return Finding(name, group, NOTE, f"{dtype} in, {answer.dtype} out")
         served.append((verdict.error, verdict.allowed))

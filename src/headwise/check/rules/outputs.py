@@ -72,7 +72,7 @@ def _other_alignment(contract: Contract, case: AnyCase) -> Case | None:
 
 def failure(subject: Subject, name: str, group: str, make: Make, case: AnyCase, verdict: Verdict) -> Finding:
     """The finding for a wrong answer: the mistake by name, or the first place that is wrong."""
-    measured: dict[str, Any] = {"error": verdict.error, "allowed": verdict.allowed, "where": verdict.where}
+    measured = verdict.measured
     if follows(subject, case, verdict):
         said = f"follows from {', '.join(subject.named)}"
         return Finding(name, group, FOLLOWS, said, **measured)

@@ -6,6 +6,7 @@ known mistake is ten times farther away, and fresh numbers in another shape agre
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,11 @@ class Verdict:
             return ""
         names = ("batch", "head", "row", "feature") if len(self.place) == 4 else ("batch", "row", "feature")
         return ", ".join(f"{name} {at}" for name, at in zip(names, self.place, strict=True))
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """The fields of a `Finding` that an answer gives."""
+        return {"error": self.error, "allowed": self.allowed, "where": self.where}
 
     @property
     def evidence(self) -> str:
