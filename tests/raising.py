@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import pytest
+
 import headwise
 
 PACKAGE = Path(headwise.__file__).parent
@@ -19,8 +21,22 @@ def golden(file: str) -> dict[str, str]:
     for entry in (GOLDEN / file).read_text(encoding="utf-8").split("\n\n"):
         heading, message = entry.strip("\n").split("\n", 1)
         name, kind = heading.removeprefix("[").split("] ")
+        assert name not in entries, name
         entries[name] = f"{kind}\n{message}"
     return entries
+
+
+def caught(case: Callable[[], object]) -> headwise.HeadwiseError:
+    """The error that a case raises."""
+    with pytest.raises(headwise.HeadwiseError) as error:
+        case()
+    return error.value
+
+
+def said(case: Callable[[], object]) -> str:
+    """Kind and message of the error that a case raises, as a golden file holds them."""
+    error = caught(case)
+    return f"{type(error).__name__}\n{error}"
 
 
 def unreached(modules: Iterable[str], cases: Iterable[Callable[[], object]]) -> list[str]:

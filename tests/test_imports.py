@@ -43,8 +43,8 @@ MAY_IMPORT_FRAMEWORKS = (
     "torch/",
     "jax/",
     "check/subjects/kinds.py",
-    "costs/live.py",
-    "costs/modules.py",
+    "costs/torch_model.py",
+    "costs/torch_forms.py",
 )
 # The core stands on Python and NumPy.
 CORE = {"headwise", "numpy", *sys.stdlib_module_names}
@@ -56,7 +56,7 @@ MAY_IMPORT_MORE = (
     "render/",
     "learn/",
     "cli/",
-    "costs/live.py",
+    "costs/torch_model.py",
     "__main__.py",
 )
 
@@ -230,7 +230,7 @@ def test_no_module_has_the_name_of_a_public_function():
         ("compute/functional.py", "from headwise import explain", "not below"),
         ("compute/functional.py", "from headwise import inspect", "not below"),
         ("compute/functional.py", "import headwise.trace.forward", "not below"),
-        ("compute/functional.py", "def f():\n    from ..costs.model import cost", "not below"),
+        ("compute/functional.py", "def f():\n    from ..costs.sources import cost", "not below"),
         ("inspect/run.py", "from headwise.check.suite import RULES", "not below"),
         ("inspect/run.py", "from ..cli.main import main", "not below"),
         ("reference/statistics.py", "from headwise.compute.request import Aux", "may not"),
@@ -244,7 +244,7 @@ def test_no_module_has_the_name_of_a_public_function():
         ("compute/functional.py", "import torch", "framework"),
         ("compute/functional.py", "def f():\n    import jax.numpy", "framework"),
         ("cli/main.py", "from transformers import AutoModel", "framework"),
-        ("costs/model.py", "import torch", "framework"),
+        ("costs/sources.py", "import torch", "framework"),
         ("compute/functional.py", "import scipy.special", "NumPy"),
         ("errors.py", "import rich", "NumPy"),
         ("novel.py", "import math", "no line"),

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from headwise import AuxRequest, attention
+import headwise.torch
+from headwise import AuxRequest, attention, multi_head_attention, plan
 from headwise.compute.functional import attention_statistics
-from headwise.compute.options import UNSERVED
-from headwise.compute.problem.rules import RULES
+from headwise.compute.options import OPTIONS, UNSERVED
+from headwise.compute.problem import build_problem
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError
 from headwise.reference import reference_attention
 
@@ -23,28 +24,51 @@ def normal(seed, *shapes, dtype=np.float32):
     return tuple(rng.normal(size=shape).astype(dtype) for shape in shapes)
 
 
-def test_positional_signature_is_torchs():
-    names = list(inspect.signature(attention).parameters)
-    assert names[:8] == [
-        "query",
-        "key",
-        "value",
-        "attn_mask",
-        "dropout_p",
-        "is_causal",
-        "scale",
-        "enable_gqa",
-    ]
-    parameters = inspect.signature(attention).parameters.values()
-    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in list(parameters)[8:])
+def parameters(function):
+    found = inspect.signature(function).parameters
+    return {name: part for name, part in found.items() if part.kind is not part.VAR_KEYWORD}
 
 
-def test_every_option_of_the_design_is_in_the_signature():
-    names = set(inspect.signature(attention).parameters)
-    served = {"causal_alignment", "query_offset", "return_aux", "implementation", "num_threads"}
-    assert names == served | set(UNSERVED) | set(RULES) | {
-        "query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa",
-    }  # fmt: skip
+@pytest.mark.parametrize("function", [attention, headwise.torch.attention, plan])
+def test_signatures_spell_out_the_one_list_of_options(function):
+    """Names, order, defaults; the first eight arguments are torch's, the others go by name."""
+    spelled = parameters(function)
+    assert list(spelled)[:3] == ["query", "key", "value"]
+    told = {name: part.default for name, part in list(spelled.items())[3:]}
+    expected = dict(list(OPTIONS.items())[: len(told)])
+    assert list(told.items()) == list(expected.items())
+    assert len(told) == (5 if function is plan else len(OPTIONS))
+    assert {name for name, part in spelled.items() if part.kind is part.KEYWORD_ONLY} == set(list(told)[5:])
+
+
+def test_the_positional_arguments_are_torchs():
+    names = "query key value attn_mask dropout_p is_causal scale enable_gqa"
+    assert list(parameters(attention))[:8] == names.split()
+
+
+@pytest.mark.parametrize("function", [multi_head_attention, reference_attention, build_problem])
+def test_others_take_options_with_the_defaults_of_the_list(function):
+    own = {"x", "context", "num_heads", "num_kv_heads", "query", "key", "value", "mask", "dropout"}
+    own |= {f"{kind}_{letter}" for kind in "wb" for letter in "qkvo"}
+    options = {name: part.default for name, part in parameters(function).items() if name not in own}
+    assert options and options == {name: OPTIONS[name] for name in options}
+
+
+@pytest.mark.parametrize("name", list(OPTIONS)[5:])
+def test_every_option_is_handed_on(name, monkeypatch):
+    """Each alone: the short way for calls without options forgets none of them."""
+    (x,) = normal(0, (2, 3, 4))
+    handed = {}
+
+    def build(*arrays, **given):
+        bound = inspect.signature(build_problem).bind(*arrays, **given).arguments
+        handed.update(bound.pop("given", {}), **bound)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("headwise.compute.functional.build_problem", build)
+    with pytest.raises(ZeroDivisionError):
+        attention(x, x, x, **{name: x[0]})
+    assert handed[name] is x[0] or np.shares_memory(handed[name], x)
 
 
 @pytest.mark.parametrize("name", UNSERVED)

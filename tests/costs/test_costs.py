@@ -10,8 +10,8 @@ import pytest
 from headwise.compute.problem import divisors
 from headwise.costs import cost
 from headwise.costs.data import Cost
-from headwise.costs.layer import make_layer, make_work
 from headwise.costs.quantities import quantities
+from headwise.costs.sizes import make_layer, make_work
 from tests.counted import Counted
 
 CONFIGURATIONS = 200

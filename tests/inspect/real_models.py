@@ -14,7 +14,7 @@ import pytest
 from headwise.inspect import inspect_heads, inspect_qk
 from headwise.inspect.listen.capture import attached
 from headwise.inspect.listen.generation import Steps
-from headwise.inspect.load.encoding import material, read_wav
+from headwise.inspect.load.encoding import encoding, read_wav
 from headwise.inspect.load.models import load_model, packaged_folder
 from headwise.inspect.watch.probe import make_probe, run_probe, vocabulary_of
 
@@ -36,7 +36,7 @@ def test_the_probe_finds_the_induction_heads_of_smollm2(smollm2):
 
 def test_smollm2_writes(smollm2):
     report = inspect_heads(
-        smollm2.model, **material(smollm2, "The capital of France is", generate=3), name="smollm2"
+        smollm2.model, **encoding(smollm2, "The capital of France is", generate=3), name="smollm2"
     )
     assert report.tokens[:6] == ["The", "capital", "of", "France", "is", "Paris"]
     assert report.model["layers"] == 30 and report.model["heads"] == 9 and report.model["kv_heads"] == 3
@@ -44,7 +44,7 @@ def test_smollm2_writes(smollm2):
 
 def test_kernel_and_torch_agree_on_smollm2(smollm2):
     prose = pydoc_data.topics.topics["exceptions"]
-    given = material(smollm2, prose, max_tokens=300)
+    given = encoding(smollm2, prose, max_tokens=300)
     by_torch = inspect_heads(smollm2.model, **given)
     by_kernel = inspect_heads(smollm2.model, **given, compute="kernel")
     assert by_torch.check["max_abs_difference"] == 0.0 < by_kernel.check["max_abs_difference"] < 1e-3
@@ -97,7 +97,7 @@ def test_whisper_by_its_short_name():
     assert spec is not None, "pip install --no-deps useful-moonshine-onnx==20251121"
     sound = next(Path(spec.submodule_search_locations[0]).rglob("beckett.wav"))
     whisper = load_model("whisper")
-    report = inspect_heads(whisper.model, **material(whisper, str(sound)), name="whisper")
+    report = inspect_heads(whisper.model, **encoding(whisper, str(sound)), name="whisper")
     assert [text["name"] for text in report.sequences] == ["target", "frames"]
     assert report.tokens[:5] == ["<|startoftranscript|>", "<|notimestamps|>", "Ever", "tried", ","]
     assert [layer["kind"] for layer in report.layers] == ["self"] * 4 + ["self", "cross"] * 4
@@ -110,7 +110,7 @@ def test_the_induction_heads_of_smollm2_copy_a_needle(smollm2):
         "and went. Question: What is the secret code of the lighthouse? Answer: The secret code of the "
         "lighthouse is"
     )
-    given = material(smollm2, story, generate=6, needle="blue seven river")
+    given = encoding(smollm2, story, generate=6, needle="blue seven river")
     report = inspect_heads(smollm2.model, **given, name="smollm2")
     needle = report.needle
     assert (needle["stop"] - needle["start"], needle["possible"], needle["heads"]) == (3, 3, 270)

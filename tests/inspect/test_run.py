@@ -10,7 +10,7 @@ import transformers
 
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect import inspect_heads
-from headwise.inspect.call.marks import positions
+from headwise.inspect.call.marks import marked
 from headwise.inspect.listen.capture import attached
 from headwise.inspect.report import entries as heads
 from tests.inspect.listen.test_capture import state_of
@@ -298,13 +298,13 @@ def test_our_kernel_may_compute_the_models_output(kind):
 )
 def test_a_mask_is_not_taken_for_positions(special):
     with pytest.raises(HeadwiseError, match="special: expected different positions"):
-        positions("special", special, 4)
+        marked("special", special, 4)
 
 
 def test_positions_are_sorted_and_may_be_none():
-    assert positions("special", [3, 0], 4) == [0, 3]
-    assert positions("special", np.array([2]), 4) == [2]
-    assert positions("special", [], 4) == positions("special", None, 4) == []
+    assert marked("special", [3, 0], 4) == [0, 3]
+    assert marked("special", np.array([2]), 4) == [2]
+    assert marked("special", [], 4) == marked("special", None, 4) == []
 
 
 def test_an_inspection_inside_another(bert, ids):

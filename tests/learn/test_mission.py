@@ -9,7 +9,7 @@ from headwise.learn.book.contents import lessons
 from headwise.learn.book.exercises import EXERCISES, exercises
 from headwise.learn.book.figures import FIGURES, figures
 from headwise.learn.book.questions import questions
-from headwise.learn.items import KINDS
+from headwise.learn.curriculum import KINDS
 
 LESSONS = {lesson.key: lesson for lesson in lessons()}
 ANSWERS = {exercise.key: exercise for exercise in exercises()}

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from headwise.cli.main import app
 from headwise.errors import HeadwiseError
+from headwise.learn.curriculum import KINDS, LEVELS
 from headwise.learn.drills.drill import make_drill
-from headwise.learn.items import KINDS, LEVELS
 from headwise.learn.progress import read_progress, write_progress
 from headwise.learn.quiz import choose, drill_item, run
 

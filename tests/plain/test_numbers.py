@@ -59,9 +59,9 @@ def test_column_has_one_number_of_decimals():
 
 
 def test_row():
-    assert numbers.row([1.0, 2.0]) == "(1, 2)"
-    assert numbers.row([0.5]) == "0.5"
-    assert numbers.row(range(9)) == "(0, 1, 2, 3, …, 8)"
+    assert numbers.vector([1.0, 2.0]) == "(1, 2)"
+    assert numbers.vector([0.5]) == "0.5"
+    assert numbers.vector(range(9)) == "(0, 1, 2, 3, …, 8)"
 
 
 def test_counts_and_sizes():

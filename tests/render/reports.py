@@ -76,7 +76,9 @@ def make_report(
 
     Its inner parts are shared by all who ask for the same report: write in `own(...)` of it only.
     """
-    return _report(tokens if isinstance(tokens, int) else tuple(tokens), layers, heads, seed) | changes
+    report = _report(tokens if isinstance(tokens, int) else tuple(tokens), layers, heads, seed) | changes
+    text = {"name": "text", "tokens": report["tokens"], "special": report["special"]}
+    return {"sequences": [text]} | report
 
 
 def own(report: dict[str, Any]) -> dict[str, Any]:
@@ -94,13 +96,17 @@ def _report(tokens: tuple[str, ...] | int, layers: int, heads: int, seed: int) -
         {
             "layer": layer,
             "name": f"encoder.layer.{layer}.attention.self",
+            "kind": "self",
+            "queries": "text",
+            "keys": "text",
+            "causal": False,
             "heads": [make_head(rng, words, ids, special, layer, head) for head in range(heads)],
         }
         for layer in range(layers)
     ]
     return {
         "schema": "headwise.report",
-        "version": 1,
+        "version": 2,
         "headwise": "0.1.0",
         "model": {
             "name": "toy", "source": "made-up==1.0", "architecture": "ToyModel", "layers": layers,
@@ -111,16 +117,19 @@ def _report(tokens: tuple[str, ...] | int, layers: int, heads: int, seed: int) -
         "special": special,
         "check": {"tokens": min(n, 32), "max_abs_difference": 0.0, "causal_leak": None},
         "scores": [
-            dict(zip(("key", "name", "unit", "meaning", "null"), score, strict=True), higher="more")
+            {**dict(zip(("key", "name", "unit", "meaning", "null"), score, strict=True)),
+             "higher": "more", "over": "", "source": "", "group": "", "range": None}
             for score in SCORES
         ],
         "labels": [
-            dict(zip(("key", "name", "meaning", "score", "threshold", "times_null"), label, strict=True))
+            {**dict(zip(("key", "name", "meaning", "score", "threshold", "times_null"), label, strict=True)),
+             "rows": None, "reachable": True}
             for label in LABELS
         ],
         "layers": made,
         "telling": telling(made),
         "notes": [],
+        **dict.fromkeys(("pairs", "sinks", "needle", "probe", "redundancy", "rollout")),
     }  # fmt: skip
 
 
@@ -161,7 +170,7 @@ def make_head(
         "head": head,
         **judged(dense_scores(weights, ids, special)),
         "links": links,
-        "rows": {"index": index.tolist(), "weight": top.tolist()},
+        "rows": {"queries": None, "index": index.tolist(), "weight": top.tolist()},
         "pooled": {"block": block, "map": cells.tolist()},
     }
 
@@ -247,7 +256,7 @@ def long_head(rng: np.random.Generator, n: int, kind: str, head: int) -> dict[st
         "head": head,
         **judged(values),
         "links": [[i, int(keys[i, 0]), float(weights[i, 0])] for i in best],
-        "rows": {"index": keys.tolist(), "weight": weights.tolist()},
+        "rows": {"queries": None, "index": keys.tolist(), "weight": weights.tolist()},
         "pooled": {"block": block, "map": rng.dirichlet(np.ones(side), size=side).tolist()},
     }
 
@@ -257,16 +266,19 @@ def cell(value: Any, null: Any, share: float | None = None) -> dict[str, float |
         "value": None if value is None else float(value),
         "null": None if null is None else float(null),
         "share": share,
+        "rows": None,
+        "all_rows": None,
     }
 
 
 def judged(scores: dict[str, dict[str, float | None]]) -> dict[str, Any]:
+    bare = dict.fromkeys(("evidence", "offsets", "received"))
     for key, _, _, score, threshold, times in LABELS:
         if score is None:
-            return {"label": key, "scores": scores}
+            return {"label": key, "scores": scores, **bare}
         value, null = scores[score]["value"], scores[score]["null"]
         if value is not None and null is not None and value >= threshold and value >= (times or 0) * null:
-            return {"label": key, "scores": scores}
+            return {"label": key, "scores": scores, **bare}
     raise AssertionError("the last label has no rule")
 
 

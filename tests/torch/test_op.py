@@ -6,6 +6,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from headwise import AuxRequest
+from headwise.compute.options import OPTIONS, UNSERVED
 from headwise.errors import CapabilityError
 from headwise.torch import attention
 from headwise.torch.operator.library import attend
@@ -21,6 +22,40 @@ PLAIN = {
     "scale": None, "is_causal": False, "enable_gqa": None, "alignment": None, "offset": 2,
     "window_left": None, "window_right": None, "softcap": None, "dropout_p": 0.0, "num_threads": None,
 }  # fmt: skip
+
+
+SCHEMA = (
+    "headwise::attend(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, Tensor? attn_bias, "
+    "Tensor? alibi_slopes, Tensor? sinks, Tensor? query_lengths, Tensor? kv_lengths, Tensor? query_ids, "
+    "Tensor? key_ids, Tensor? query_offsets, Tensor? seed, Tensor? key_tokens, Tensor? query_tokens, "
+    "Tensor? classes, *, float? scale, bool is_causal, bool? enable_gqa, str? alignment, SymInt? offset, "
+    "SymInt? window_left, SymInt? window_right, float? softcap, float dropout_p, str statistics, "
+    "SymInt top_k, SymInt sink_mass, SymInt[] relative, SymInt pooled, SymInt class_count, "
+    "str implementation, int? num_threads) -> Tensor[]"
+)
+# Options that the operator carries under other names, in parts, or not at all.
+CARRIED = {
+    "causal_alignment": ["alignment"],
+    "query_offset": ["query_offsets", "offset"],
+    "window_size": ["window_left", "window_right"],
+    "segment_ids": ["query_ids", "key_ids"],
+    "rng": ["seed"],
+    "return_aux": [
+        "key_tokens", "query_tokens", "classes", "statistics", "top_k", "sink_mass", "relative", "pooled",
+        "class_count",
+    ],
+    "head_mask": [],  # multiplies the output behind it
+    **dict.fromkeys(UNSERVED, []),
+}  # fmt: skip
+
+
+def test_the_operator_carries_every_option():
+    schema = torch.ops.headwise.attend.default._schema
+    assert str(schema) == SCHEMA
+    carried = [name for option in OPTIONS for name in CARRIED.get(option, [option])]
+    assert sorted(argument.name for argument in schema.arguments) == sorted(
+        ["query", "key", "value", *carried]
+    )
 
 
 def leaves(*shapes, dtype=torch.float64, seed=0):

@@ -281,9 +281,9 @@ def test_a_trace_says_what_it_is():
 
 def test_the_difference_shown_is_the_real_one(monkeypatch):
     """If headwise.attention were wrong, the trace would say so."""
-    from headwise.trace import inputs as trace_inputs
+    from headwise.trace import forward_inputs
 
-    monkeypatch.setattr(trace_inputs, "attention", lambda *a, **k: attention(*a, **k) + 1e-6)
+    monkeypatch.setattr(forward_inputs, "attention", lambda *a, **k: attention(*a, **k) + 1e-6)
     trace = explain(query=np.eye(2), key=np.eye(2), value=np.eye(2))
     assert not trace.holds and trace.compared["max_abs_difference"] == pytest.approx(1e-6)
     assert "1 of 8 checks do NOT hold." in str(trace)

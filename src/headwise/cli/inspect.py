@@ -111,7 +111,7 @@ def inspect(
             _keep_frameworks_quiet()
             words, origin = _text(text, text_file, model)
             from headwise.inspect import inspect_heads
-            from headwise.inspect.load.encoding import material
+            from headwise.inspect.load.encoding import encoding
             from headwise.inspect.load.models import load_model
 
             def progress(step: str, done: int, total: int) -> None:
@@ -120,7 +120,7 @@ def inspect(
             loaded = load_model(model)
             report = inspect_heads(
                 loaded.model,
-                **material(
+                **encoding(
                     loaded, words, max_tokens=max_tokens, generate=generate, classes=named, needle=needle
                 ),
                 **gold,

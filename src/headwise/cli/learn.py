@@ -67,7 +67,7 @@ def learn(
 
 
 def _quiz(level: int | None, kind: str | None, seed: int | None, count: int, remember: Path | None) -> None:
-    from headwise.learn.items import KINDS, LEVELS
+    from headwise.learn.curriculum import KINDS, LEVELS
     from headwise.learn.progress import read_progress, write_progress
     from headwise.learn.quiz import choose, run
 

@@ -74,7 +74,7 @@ def _format(form: str | None, out: Path | None) -> str:
 
 def _trace(file: Path | None, example: str | None) -> "Trace":
     from headwise.trace import examples
-    from headwise.trace.json import trace_of
+    from headwise.trace.json_arguments import trace_of
 
     if file is None:
         with as_options("example"):

@@ -3,31 +3,31 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.compute.arrays import take
 from headwise.compute.functional import attention
 from headwise.compute.problem import check_block
 from headwise.compute.request import AuxRequest
+from headwise.plain.types import AnyArray, Array
 
 OPTIONAL = ("context", "b_q", "b_k", "b_v", "b_o", "attn_mask")
 
 
 def multi_head_attention(
-    x: Any,
-    context: Any = None,
+    x: AnyArray,
+    context: AnyArray = None,
     *,
-    w_q: Any,
-    w_k: Any,
-    w_v: Any,
-    w_o: Any,
+    w_q: AnyArray,
+    w_k: AnyArray,
+    w_v: AnyArray,
+    w_o: AnyArray,
     num_heads: int,
     num_kv_heads: int | None = None,
-    b_q: Any = None,
-    b_k: Any = None,
-    b_v: Any = None,
-    b_o: Any = None,
-    attn_mask: Any = None,
+    b_q: AnyArray = None,
+    b_k: AnyArray = None,
+    b_v: AnyArray = None,
+    b_o: AnyArray = None,
+    attn_mask: AnyArray = None,
     is_causal: bool = False,
     causal_alignment: str | None = None,
     query_offset: int | None = None,
@@ -38,11 +38,12 @@ def multi_head_attention(
 ) -> Any:
     """Multi-head attention of ``x`` over ``context`` (or over itself).
 
-        head_i = attention(x w_q[:, i], context w_k[:, i], context w_v[:, i]),   [:, i] = the columns of head
-        i result = concatenate(head_1, ..., head_h) w_o
+        head_i = attention(x w_q[:, i], context w_k[:, i], context w_v[:, i])
+        result = concatenate(head_1, ..., head_h) w_o
 
-    (Vaswani et al. 2017, section 3.2.2.) Head i owns columns i * d_k up to (i + 1) * d_k of ``w_q``;
-    key/value heads own theirs likewise. All arrays are of one kind (NumPy, torch, JAX) and one dtype.
+    (Vaswani et al. 2017, section 3.2.2.) Here [:, i] are the columns of head i: i * d_k up to (i + 1) * d_k
+    of ``w_q``; key/value heads own theirs likewise. All arrays are of one kind (NumPy, torch, JAX) and one
+    dtype.
 
     Args:
         x: ``(..., n, d_in)``.
@@ -93,17 +94,17 @@ def multi_head_attention(
     return result if return_aux is None else (result, aux.map(restore))
 
 
-def _project(x: NDArray[Any], weight: NDArray[Any], bias: NDArray[Any] | None) -> NDArray[Any]:
+def _project(x: Array, weight: Array, bias: Array | None) -> Array:
     projected = x @ weight
     return projected if bias is None else projected + bias
 
 
-def _split(x: NDArray[Any], heads: int) -> NDArray[Any]:
+def _split(x: Array, heads: int) -> Array:
     """(..., n, h * d) -> (..., h, n, d)."""
     return np.moveaxis(x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads), -2, -3)
 
 
-def _join(heads: NDArray[Any]) -> NDArray[Any]:
+def _join(heads: Array) -> Array:
     """(..., h, n, d) -> (..., n, h * d)."""
     rows = np.moveaxis(heads, -3, -2)
     return rows.reshape(*rows.shape[:-2], rows.shape[-2] * rows.shape[-1])

@@ -8,34 +8,35 @@ from headwise.compute.arrays import take
 from headwise.compute.problem import build_problem
 from headwise.compute.request import Aux, AuxRequest
 from headwise.compute.running import run
+from headwise.plain.types import AnyArray
 
 NOTHING_GIVEN: dict[str, Any] = {}
 
 
 def attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
+    query: AnyArray,
+    key: AnyArray,
+    value: AnyArray,
+    attn_mask: AnyArray = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool | None = None,
     *,
-    attn_bias: Any = None,
+    attn_bias: AnyArray = None,
     causal_alignment: str | None = None,
     query_offset: Any = None,
     window_size: tuple[int | None, int | None] | None = None,
-    query_lengths: Any = None,
-    kv_lengths: Any = None,
-    cu_seqlens_q: Any = None,
-    cu_seqlens_k: Any = None,
-    segment_ids: Any = None,
+    query_lengths: AnyArray = None,
+    kv_lengths: AnyArray = None,
+    cu_seqlens_q: AnyArray = None,
+    cu_seqlens_k: AnyArray = None,
+    segment_ids: AnyArray = None,
     softcap: float | None = None,
-    alibi_slopes: Any = None,
-    sinks: Any = None,
-    head_mask: Any = None,
-    block_table: Any = None,
+    alibi_slopes: AnyArray = None,
+    sinks: AnyArray = None,
+    head_mask: AnyArray = None,
+    block_table: AnyArray = None,
     rng: Any = None,
     return_aux: AuxRequest | None = None,
     implementation: str = "auto",
@@ -130,7 +131,7 @@ def attention(
 
 
 def attention_statistics(
-    query: Any, key: Any, attn_mask: Any = None, *, return_aux: AuxRequest, **options: Any
+    query: AnyArray, key: Any, attn_mask: Any = None, *, return_aux: AuxRequest, **options: Any
 ) -> Aux:
     """The statistics of :func:`attention` without its output: no values, no product with them.
 

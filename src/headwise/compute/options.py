@@ -1,4 +1,4 @@
-"""The options of a call that are not arrays: what each may be, and how a message shows what it received."""
+"""The options of a call: their one list, and what those that are not arrays may be."""
 
 import math
 from typing import Any
@@ -8,8 +8,36 @@ import numpy as np
 from headwise.errors import HeadwiseError
 from headwise.plain.values import is_number, is_whole, shown
 
-# Options of the signature that are not yet served, each with what to do until then. Serving one: delete its
-# line here and check it in `problem_rules.build_rules`.
+# The arguments of `attention` after query, key and value, in order, with their defaults. The signatures that
+# spell them out (`attention` for arrays and for tensors, `plan`, `multi_head_attention`) and the operator of
+# torch are held to this list by tests.
+OPTIONS: dict[str, Any] = {
+    "attn_mask": None,
+    "dropout_p": 0.0,
+    "is_causal": False,
+    "scale": None,
+    "enable_gqa": None,
+    "attn_bias": None,  # from here on by name only
+    "causal_alignment": None,
+    "query_offset": None,
+    "window_size": None,
+    "query_lengths": None,
+    "kv_lengths": None,
+    "cu_seqlens_q": None,
+    "cu_seqlens_k": None,
+    "segment_ids": None,
+    "softcap": None,
+    "alibi_slopes": None,
+    "sinks": None,
+    "head_mask": None,
+    "block_table": None,
+    "rng": None,
+    "return_aux": None,
+    "implementation": "auto",
+    "num_threads": None,
+}
+# Of these, what is not yet served, each with what to do until then. Serving one: delete its line here and
+# check it in `problem.rules.build_rules`.
 UNSERVED = {
     "cu_seqlens_q": "segment_ids: one number per token, equal within a sequence",
     "cu_seqlens_k": "segment_ids: one number per token, equal within a sequence",

@@ -13,6 +13,7 @@ from headwise.compute.options import MOST_THREADS
 from headwise.compute.problem import Problem, build_problem
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.plain.numbers import binary
+from headwise.plain.types import AnyArray
 
 
 class Plan(NamedTuple):
@@ -27,11 +28,6 @@ class Plan(NamedTuple):
     problem: Problem
     isa: str
     num_threads: int
-
-    @property
-    def implementation(self) -> str:
-        """Always "kernel" in this release: the package's own tiled kernel."""
-        return "kernel"
 
     @property
     def second_pass(self) -> tuple[str, ...]:
@@ -113,7 +109,7 @@ class Plan(NamedTuple):
         rows = [
             ("problem", f"{batch}{heads}, {p.n_q} queries x {p.n_k} keys, {width}, {p.query.dtype}{kind}"),
             *([("returns", f"{p.request.words()}, beside the output")] if p.request.words() else ()),
-            ("runs on", f"{self.implementation}, {self.isa}, {_counted(self.num_threads, 'thread')}"),
+            ("runs on", f"kernel, {self.isa}, {_counted(self.num_threads, 'thread')}"),
             ("tiles", f"{queries} queries x {keys} keys, {self.lanes} numbers per instruction"),
             ("passes", ", ".join(self.passes)),
             ("scratch", f"about {binary(self.scratch_bytes)}, beside outputs"),
@@ -123,10 +119,10 @@ class Plan(NamedTuple):
 
 
 def plan(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
+    query: AnyArray,
+    key: AnyArray,
+    value: AnyArray,
+    attn_mask: AnyArray = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,

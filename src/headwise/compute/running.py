@@ -1,16 +1,13 @@
 """Run one checked problem: plan, let the kernel fill output and statistics, hand the statistics back."""
 
-from typing import Any
-
-from numpy.typing import NDArray
-
 import headwise._core as _core
 from headwise.compute.answers import records
 from headwise.compute.planning import make_plan
 from headwise.compute.problem import Problem
+from headwise.plain.types import Array
 
 
-def run(problem: Problem, output: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
+def run(problem: Problem, output: Array | None) -> dict[str, Array]:
     """Fill ``output``; the statistics come back under the names of ``Aux``.
 
     Args:

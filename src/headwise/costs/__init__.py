@@ -1,5 +1,5 @@
 """What attention costs, as numbers with their formulas, before anything is run."""
 
-from headwise.costs.model import cost
+from headwise.costs.sources import cost
 
 __all__ = ["cost"]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headwise.costs.config_forms import Fields, Kinds
 from headwise.costs.families import ELSEWHERE, FAMILIES
-from headwise.costs.fields import Fields, Kinds
-from headwise.costs.layer import sizes_in_words
+from headwise.costs.sizes import sizes_in_words
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.plain.values import shown
 from headwise.plain.words import counted

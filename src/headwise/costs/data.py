@@ -4,8 +4,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from headwise.costs.layer import Layer, Work
 from headwise.costs.quantities import Quantity
+from headwise.costs.sizes import Layer, Work
 from headwise.plain.stored import built, opened, parsed, refuse
 
 SCHEMA = "headwise.cost"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwise.costs.fields import (
+from headwise.costs.config_forms import (
     Fields,
     Kinds,
     bart,

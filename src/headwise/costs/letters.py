@@ -1,8 +1,8 @@
 """The letters that stand for the sizes of a layer and of its work."""
 
 from headwise.costs.formula import Formula
-from headwise.costs.layer import Layer, Work
 from headwise.costs.pairs import keys_seen, pairs_formula
+from headwise.costs.sizes import Layer, Work
 
 
 class Letters:

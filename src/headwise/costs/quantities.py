@@ -10,8 +10,8 @@ additive masks are not counted.
 from dataclasses import dataclass
 
 from headwise.costs.formula import Formula, nothing, times, total
-from headwise.costs.layer import Layer, Work
 from headwise.costs.letters import Letters
+from headwise.costs.sizes import Layer, Work
 
 SOFTMAX = 5  # operations per visible score
 SOFTMAX_BACKWARD = 4  # per visible score: multiply and add for the row's sum, subtract it, multiply

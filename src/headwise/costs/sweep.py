@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from headwise.compute.problem import divisors
-from headwise.costs.layer import whole
-from headwise.costs.model import cost
+from headwise.costs.sizes import whole
+from headwise.costs.sources import cost
 from headwise.errors import HeadwiseError
 from headwise.plain.numbers import count
 from headwise.plain.stored import built, opened, parsed, refuse

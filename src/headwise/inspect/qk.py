@@ -15,7 +15,7 @@ from headwise.inspect.call.text import Text
 from headwise.inspect.report.assemble import assemble
 from headwise.inspect.report.report import HeadReport
 from headwise.inspect.score.scorer import Scorer
-from headwise.inspect.watch.watchers import Extras
+from headwise.inspect.watch.watchers import Watchers
 
 PLACED = (
     "is_causal",
@@ -133,7 +133,7 @@ def inspect_qk(
         _check(q[None], k[None], None if v is None else v[None], options)
     texts = _texts(n_q, n_k, cross, tokens, key_tokens, ids, key_ids, special, key_special, classes)
     scorer = Scorer(sum(layer.shape[-3] for layer in queries), num_threads)
-    extras = Extras(
+    watchers = Watchers(
         pairs=pairs,
         pair_candidates=pair_candidates,
         pairs_both_ways=pairs_both_ways,
@@ -167,7 +167,7 @@ def inspect_qk(
         },
         text_source=text_source,
         notes=notes,
-        extras=extras.report,
+        watchers=watchers.report,
     )
 
 

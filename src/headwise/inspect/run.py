@@ -9,14 +9,14 @@ from headwise.inspect.load.models import require_frameworks
 from headwise.inspect.report.assemble import assemble
 from headwise.inspect.report.report import HeadReport
 from headwise.inspect.score.scorer import Scorer
-from headwise.inspect.watch.watchers import Extras
+from headwise.inspect.watch.watchers import Watchers
 
 if TYPE_CHECKING:
     from headwise.inspect.call.call import AttentionCall
     from headwise.inspect.listen.generation import Written
     from headwise.inspect.listen.inputs import Inputs
     from headwise.inspect.listen.selftest import SelfTest
-    from headwise.inspect.listen.texts import Classes, Places, Special, Words
+    from headwise.inspect.listen.texts import Classes, Special, Texts, Words
 
 
 def inspect_heads(
@@ -102,7 +102,7 @@ def inspect_heads(
     from headwise.inspect.listen.generation import started, write
     from headwise.inspect.listen.inputs import check_model, take_inputs
     from headwise.inspect.listen.selftest import self_test
-    from headwise.inspect.listen.texts import Places
+    from headwise.inspect.listen.texts import Texts
 
     check_model(model)
     with left_as_found(model):
@@ -112,14 +112,14 @@ def inspect_heads(
         if generate is not None:
             written = write(model, given, generate, check.seams, compute)
             given = written.inputs
-        places = Places(model, given)
+        texts = Texts(model, given)
         for text in given.texts:
             if text == "source":
-                places.add(text, given, source_tokens, source_special, source_classes, "source_")
+                texts.add(text, given, source_tokens, source_special, source_classes, "source_")
             else:
-                places.add(text, given, tokens, special, classes)
+                texts.add(text, given, tokens, special, classes)
         scorer = Scorer(check.all_heads, num_threads)
-        extras = Extras(
+        watchers = Watchers(
             heads=check.all_heads,
             pairs=pairs,
             pair_candidates=pair_candidates,
@@ -129,9 +129,9 @@ def inspect_heads(
             redundancy=redundancy,
             rollout=rollout,
         )
-        _attach(extras, scorer, places)
+        _attach(watchers, scorer, texts)
         calls = None if written is None else written.calls
-        _score(model, given, check, compute, calls, places, scorer, progress)
+        _score(model, given, check, compute, calls, texts, scorer, progress)
     return assemble(
         scorer.entries(),
         model={
@@ -151,7 +151,7 @@ def inspect_heads(
             "causal_leak": check.causal_leak,
         },
         notes=[*notes, *_notes(check, compute, written)],
-        extras=extras.report,
+        watchers=watchers.report,
     )
 
 
@@ -161,7 +161,7 @@ def _score(
     check: "SelfTest",
     compute: str,
     steps: "list[AttentionCall] | None",
-    places: "Places",
+    texts: "Texts",
     scorer: Scorer,
     progress: Callable[[int, int], None] | None,
 ) -> None:
@@ -178,7 +178,7 @@ def _score(
 
     def score(call: "AttentionCall") -> None:
         with torch.no_grad():
-            scorer.observe(*places.of(call))
+            scorer.observe(*texts.of(call))
 
     def observe(call: "AttentionCall") -> None:
         aside.submit(score, call).result()
@@ -196,12 +196,12 @@ def _score(
             forward(model, without_logits(model, given))
 
 
-def _attach(extras: Extras, scorer: Scorer, places: "Places") -> None:
-    main = places.main()
+def _attach(watchers: Watchers, scorer: Scorer, texts: "Texts") -> None:
+    main = texts.main()
     if main is not None:
-        extras.attach(scorer, main, read=places.source())
+        watchers.attach(scorer, main, read=texts.source())
         return
-    for argument, wish in (("pairs", extras.pairs), ("needle", extras.needle)):
+    for argument, wish in (("pairs", watchers.pairs), ("needle", watchers.needle)):
         if wish is not None:
             raise HeadwiseError(argument, "None for a model without token ids", argument)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from headwise.learn.book.exercises import exercises
 from headwise.learn.book.questions import questions
+from headwise.learn.curriculum import Exercise, Question
 from headwise.learn.drills.drill import Drill
 from headwise.learn.drills.grading import Grade, grade_choice, grade_numbers
-from headwise.learn.items import Exercise, Question
 
 HAND = 5e-4  # how far a number worked by hand may be off
 QUIT = ("q", "quit", "exit")

@@ -46,7 +46,7 @@ def column(values: Iterable[float | None], most: int = DIGITS) -> list[str]:
     return ["0" if value == 0 else _written(value, places) for value in values]
 
 
-def row(values: Iterable[float | None], shown: int = 6) -> str:
+def vector(values: Iterable[float | None], shown: int = 6) -> str:
     """``(1.339523, 1.320954)``; the middle of a long row is left out; one number stands alone."""
     values = list(values)
     if len(values) == 1:

@@ -1,28 +1,74 @@
 """Results as plain data with a schema and a version: what ``to_dict`` and ``to_json`` gave is read back here.
 
-Data from outside is checked field by field against the types that the frozen dataclasses declare: what
-comes back is as sound as what was written, or one message says which field is not.
+Data from outside is checked field by field against the types that are declared: those of a frozen dataclass,
+which is built (every field, and no other), or of a TypedDict, which describes data that stay dicts (fields
+that are not known are left alone). What comes back is as sound as what was written, or one message says
+which field is not. What a type cannot say is a short list of rules beside the data.
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from headwise.errors import HeadwiseError
 from headwise.plain.values import shown
 
 Made = TypeVar("Made")
+Reader = Callable[[Any, str], Any]  # takes data and their place; gives what they are, or raises
 
-_WORDS = {
-    str: "text",
-    int: "a whole number",
-    float: "a finite number",
-    bool: "true or false",
-    NoneType: "null",
+MOST_NUMBERS = 2**22  # in one list: more than any result holds, less than would hurt
+_TYPES: dict[Any, tuple[type, ...]] = {
+    str: (str,),
+    int: (int,),
+    float: (int, float),
+    bool: (bool,),
+    NoneType: (NoneType,),
 }
+
+
+class Source:
+    """What is read, and how a message speaks of it: ``trace: expected steps[0].name: text; received 3.``
+
+    Attributes:
+        name: of what is read.
+        hint: where to get a sound one.
+        words: what a type is called; one that is not listed is called by its parts.
+        finite: must numbers be finite?
+    """
+
+    words: Mapping[Any, str] = {
+        str: "text",
+        int: "a whole number",
+        float: "a finite number",
+        bool: "true or false",
+        NoneType: "null",
+        list: "a list",
+        dict: "an object of fields",
+    }
+    finite = True
+
+    def __init__(self, name: str, hint: str | None = None) -> None:
+        self.name, self.hint = name, hint or f"pass {name.capitalize()}.to_dict()"
+
+    def refusal(self, place: str, expected: str, found: Any) -> HeadwiseError:
+        """The error about one field."""
+        return HeadwiseError(
+            self.name, f"{place}: {expected}" if place else expected, shown(found), self.hint
+        )
+
+    def without(self, place: str, field: str) -> HeadwiseError:
+        """The error about a field that is missing."""
+        return self.other_fields(place, f"one without {field!r}")
+
+    def other_fields(self, place: str, received: str) -> HeadwiseError:
+        """The error about fields that are not those of a dataclass."""
+        where = f" at {place}" if place else ""
+        expected = f"every field of a {self.name}{where}, and no other"
+        return HeadwiseError(self.name, expected, received, self.hint)
 
 
 def parsed(text: Any, name: str) -> Any:
@@ -51,7 +97,7 @@ def opened(data: Any, name: str, schema: str, version: int) -> dict[str, Any]:
     Raises:
         HeadwiseError: not a dict of that schema, or of a version that this release does not know.
     """
-    hint = _hint(name)
+    hint = _source(name).hint
     if not isinstance(data, dict) or data.get("schema") != schema:
         found = shown(data.get("schema")) if isinstance(data, dict) else type(data).__name__
         raise HeadwiseError(name, f"a dict with schema {schema!r}", found, hint)
@@ -84,13 +130,13 @@ def built(kind: type[Made], data: Any, name: str, place: str = "") -> Made:
         HeadwiseError: a field that is missing, unknown or of another type; ``name`` is what is read, and the
             message says where in it the field stands.
     """
-    made: Made = _dataclass(kind, data, name, place)
-    return made
+    read: Callable[[Any, str], Made] = reader(kind, _source(name))  # type: ignore[arg-type]
+    return read(data, place)
 
 
 def refuse(name: str, place: str, expected: str, found: Any) -> HeadwiseError:
     """The error about one field: ``trace: expected steps[0].name: text; received 3.``"""
-    return HeadwiseError(name, f"{place}: {expected}" if place else expected, shown(found), _hint(name))
+    return _source(name).refusal(place, expected, found)
 
 
 def is_finite(value: Any) -> bool:
@@ -103,68 +149,151 @@ def is_finite(value: Any) -> bool:
         return False
 
 
-def _hint(name: str) -> str:
-    return f"pass {name.capitalize()}.to_dict()"
+@cache
+def _source(name: str) -> Source:
+    return Source(name)
 
 
-def _dataclass(kind: Any, data: Any, name: str, place: str) -> Any:
-    if not isinstance(data, dict):
-        raise refuse(name, place, "an object of fields", data)
-    declared = {field.name: field for field in fields(kind)}
-    missing = [
-        key
-        for key, field in declared.items()
-        if key not in data and field.default is MISSING and field.default_factory is MISSING
-    ]
-    if missing or set(data) - set(declared):
-        strange = [key for key in data if key not in declared]
-        received = f"one without {missing[0]!r}" if missing else f"one with {shown(strange[0])}"
-        where = f" at {place}" if place else ""
-        raise HeadwiseError(name, f"every field of a {name}{where}, and no other", received, _hint(name))
-    types = get_type_hints(kind)
-    values = {key: _value(types[key], value, name, _join(place, key)) for key, value in data.items()}
-    return kind(**values)
-
-
-def _value(kind: Any, data: Any, name: str, place: str) -> Any:
+@cache
+def reader(kind: Any, source: Source) -> Reader:
+    """What reads data of a type: a dataclass is built of its fields, anything else comes back as it is."""
     if kind is Any:
-        return data
+        return lambda data, place: data
     if is_dataclass(kind):
-        return _dataclass(kind, data, name, place)
+        return _built_of_fields(kind, source)
+    if is_typeddict(kind):
+        return _known_fields(kind, source)
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return _one_of(inner, data, name, place)
-    if origin in (list, tuple):
-        if not isinstance(data, list | tuple):
-            raise refuse(name, place, "a list", data)
-        items = [_value(inner[0], item, name, f"{place}[{i}]") for i, item in enumerate(data)]
-        return items if origin is list else tuple(items)
+        others = [each for each in inner if each not in _TYPES]
+        return _either(kind, reader(others[0], source), source) if others else _one(kind, source)
     if origin is dict:
-        if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
-            raise refuse(name, place, "an object of fields", data)
-        return {key: _value(inner[1], value, name, _join(place, key)) for key, value in data.items()}
-    if not _fits(kind, data):
-        raise refuse(name, place, _WORDS[kind], data)
-    return data
+        return _named(reader(inner[1], source), source)
+    if origin is tuple and inner[-1] is not Ellipsis:
+        return _row([reader(each, source) for each in inner], source)
+    if origin in (list, tuple):
+        return _items(kind, inner[0], source)
+    return _one(kind, source)
 
 
-def _one_of(kinds: tuple[Any, ...], data: Any, name: str, place: str) -> Any:
-    plain = [kind for kind in kinds if kind in _WORDS]
-    if any(_fits(kind, data) for kind in plain):
+def _plain_types(kind: Any) -> tuple[type, ...]:
+    """The Python types of a plain value, or of the plain ones of a union."""
+    kinds = get_args(kind) or (kind,)
+    return tuple(type_ for each in kinds for type_ in _TYPES.get(each, ()))
+
+
+def _fitting(kind: Any, source: Source) -> Callable[[Any], bool]:
+    types, finite = _plain_types(kind), source.finite
+    sure = frozenset(types) - (frozenset((int, float)) if finite else frozenset())
+
+    def fits(data: Any) -> bool:
+        if type(data) in sure:
+            return True
+        if isinstance(data, bool) or not isinstance(data, types):
+            return False
+        return not finite or not isinstance(data, int | float) or is_finite(data)
+
+    return fits
+
+
+def _one(kind: Any, source: Source) -> Reader:
+    fits = _fitting(kind, source)
+    words = source.words.get(kind) or " or ".join(source.words[each] for each in get_args(kind))
+
+    def read(data: Any, place: str) -> Any:
+        if not fits(data):
+            raise source.refusal(place, words, data)
         return data
-    others = [kind for kind in kinds if kind not in _WORDS]
-    if others:
-        return _value(others[0], data, name, place)
-    raise refuse(name, place, " or ".join(_WORDS[kind] for kind in plain), data)
+
+    return read
 
 
-def _fits(kind: Any, data: Any) -> bool:
-    if kind is float:
-        return is_finite(data)
-    if kind is int:
-        return type(data) is int and is_finite(data)
-    return type(data) is kind
+def _either(kind: Any, other: Reader, source: Source) -> Reader:
+    fits = _fitting(kind, source)
+    return lambda data, place: data if fits(data) else other(data, place)
 
 
-def _join(place: str, key: str) -> str:
-    return f"{place}.{key}" if place else key
+def _items(kind: Any, item: Any, source: Source) -> Reader:
+    """A list; of a long one of numbers or words only the types are looked at, as most of a result is such."""
+    made, read_item = get_origin(kind), reader(item, source)
+    types = frozenset(_plain_types(item))
+    quick = types if not source.finite or types.isdisjoint((int, float)) else frozenset()
+    words = source.words.get(kind)
+
+    def read(data: Any, place: str) -> Any:
+        if not isinstance(data, list | tuple):
+            raise source.refusal(place, source.words[list], data)
+        if quick and len(data) <= MOST_NUMBERS and quick.issuperset(map(type, data)):
+            return made(data)
+        if words:
+            raise source.refusal(place, words, next((one for one in data if type(one) not in types), data))
+        return made([read_item(one, f"{place}[{i}]") for i, one in enumerate(data)])
+
+    return read
+
+
+def _row(items: list[Reader], source: Source) -> Reader:
+    """A list of so many items, each of its own type."""
+
+    def read(data: Any, place: str) -> Any:
+        if not isinstance(data, list | tuple):
+            raise source.refusal(place, source.words[list], data)
+        if len(data) != len(items):
+            raise source.refusal(place, f"{len(items)} items", data)
+        return tuple(
+            item(one, f"{place}[{i}]") for i, (item, one) in enumerate(zip(items, data, strict=True))
+        )
+
+    return read
+
+
+def _named(item: Reader, source: Source) -> Reader:
+    """An object of any names."""
+
+    def read(data: Any, place: str) -> Any:
+        if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):
+            raise source.refusal(place, source.words[dict], data)
+        inside = f"{place}." if place else ""
+        return {key: item(value, inside + key) for key, value in data.items()}
+
+    return read
+
+
+def _built_of_fields(kind: Any, source: Source) -> Reader:
+    types = get_type_hints(kind)
+    readers = {field.name: reader(types[field.name], source) for field in fields(kind)}
+    needed = [
+        field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
+    ]
+
+    def read(data: Any, place: str) -> Any:
+        if not isinstance(data, dict):
+            raise source.refusal(place, source.words[dict], data)
+        for key in needed:
+            if key not in data:
+                raise source.without(place, key)
+        for key in data:
+            if key not in readers:
+                raise source.other_fields(place, f"one with {shown(key)}")
+        inside = f"{place}." if place else ""
+        return kind(**{key: readers[key](value, inside + key) for key, value in data.items()})
+
+    return read
+
+
+def _known_fields(kind: Any, source: Source) -> Reader:
+    types = get_type_hints(kind)
+    readers = [(key, reader(types[key], source), key in kind.__required_keys__) for key in types]
+
+    def read(data: Any, place: str) -> Any:
+        if not isinstance(data, Mapping):
+            raise source.refusal(place, source.words[dict], data)
+        inside = f"{place}." if place else ""
+        for key, read_field, is_needed in readers:
+            if key in data:
+                read_field(data[key], inside + key)
+            elif is_needed:
+                raise source.without(place, key)
+        return data
+
+    return read

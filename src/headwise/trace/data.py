@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
 from headwise.plain.stored import built, is_finite, opened, parsed, refuse
+from headwise.plain.types import Array
 
 SCHEMA = "headwise.trace"
 VERSION = 1
@@ -37,7 +37,7 @@ class TraceArray:
     axes: list[str]
     values: Any
 
-    def numpy(self) -> NDArray[Any]:
+    def numpy(self) -> Array:
         """The values as float64 (minus infinity at hidden keys) or as booleans.
 
         Raises:
@@ -103,7 +103,7 @@ class Step:
     facts: tuple[Fact, ...] = ()
     checks: tuple[Check, ...] = ()
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Array:
         """The numbers of the array ``name``, see :meth:`TraceArray.numpy`."""
         return _by("name", name, self.arrays, "array").numpy()
 

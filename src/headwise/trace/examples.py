@@ -4,14 +4,14 @@ Each is a set of keyword arguments of :func:`headwise.explain`, made anew on eve
 2.1) hold seeded random numbers: what they show are shapes, counts and checks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
+from headwise.plain.types import Floats
 from headwise.plain.values import shown
 from headwise.trace.data import Trace
 from headwise.trace.forward import explain
@@ -33,7 +33,7 @@ class Example:
         return {**self.make(), "title": f"Example {self.name}: {self.title}", "about": self.about}
 
 
-def rows(*numbers: Any) -> NDArray[np.float64]:
+def rows(*numbers: Sequence[float] | float) -> Floats:
     return np.array(numbers, np.float64)
 
 

@@ -1,51 +1,53 @@
 """``explain``: every step of a forward pass, with its numbers, its formula and the checks that hold."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from headwise.errors import HeadwiseError
+from headwise.plain.types import AnyArray, Array
 from headwise.plain.values import shown
 from headwise.plain.version import __version__
-from headwise.trace import block as trace_block
-from headwise.trace.block import Block
-from headwise.trace.checks import make
-from headwise.trace.core import Core
+from headwise.trace import block_steps
+from headwise.trace.arithmetic import for_each_query_head, split
+from headwise.trace.attention_pass import AttentionPass
+from headwise.trace.attention_steps import attention_steps, given
+from headwise.trace.block_steps import Block
+from headwise.trace.claims import make
 from headwise.trace.data import Check, Step, Trace
-from headwise.trace.inputs import Inputs, read_attention, read_block, read_scores
-from headwise.trace.lists import array_of, mask_of
-from headwise.trace.math import Array, for_each_query_head, split
-from headwise.trace.steps import attention_steps, given
+from headwise.trace.forward_inputs import Inputs, read_attention, read_block, read_scores
+from headwise.trace.nested_lists import array_of, mask_of
 
 _MUCH = 1e-6  # of a weight: more than anyone would put down to rounding unasked
 WAYS = "x with w_q, w_k, w_v, w_o and num_heads; or query, key and value; or scores and value"
 
 
 def explain(
-    x: Any = None,
-    context: Any = None,
+    x: AnyArray = None,
+    context: AnyArray = None,
     *,
-    w_q: Any = None,
-    w_k: Any = None,
-    w_v: Any = None,
-    w_o: Any = None,
+    w_q: AnyArray = None,
+    w_k: AnyArray = None,
+    w_v: AnyArray = None,
+    w_o: AnyArray = None,
     num_heads: int | None = None,
     num_kv_heads: int | None = None,
-    b_q: Any = None,
-    b_k: Any = None,
-    b_v: Any = None,
-    b_o: Any = None,
-    query: Any = None,
-    key: Any = None,
-    value: Any = None,
-    scores: Any = None,
-    attn_mask: Any = None,
+    b_q: AnyArray = None,
+    b_k: AnyArray = None,
+    b_v: AnyArray = None,
+    b_o: AnyArray = None,
+    query: AnyArray = None,
+    key: AnyArray = None,
+    value: AnyArray = None,
+    scores: AnyArray = None,
+    attn_mask: AnyArray = None,
     is_causal: bool = False,
     causal_alignment: str | None = None,
     query_offset: int | None = None,
     scale: float | None = None,
-    tokens: Any = None,
-    context_tokens: Any = None,
+    tokens: Sequence[str] | None = None,
+    context_tokens: Sequence[str] | None = None,
     title: str | None = None,
     about: str = "",
 ) -> Trace:
@@ -151,12 +153,12 @@ def _kind(ways: dict[str, dict[str, Any]], beside: dict[str, Any]) -> str:
 
 def _trace(inputs: Inputs, title: str | None, about: str) -> Trace:
     """The steps, and what stands around them."""
-    core, block = inputs.core, inputs.block
-    blend = core.blend
-    result = blend if block is None else trace_block.result_of(block, blend)
+    forward, block = inputs.forward, inputs.block
+    blend = forward.blend
+    result = blend if block is None else block_steps.result_of(block, blend)
     claim = f"headwise.attention gives the same output, in {inputs.dtype}"
     compared = _compared(claim, result, inputs)
-    sizes = core.letters.sizes
+    sizes = forward.letters.sizes
     return Trace(
         headwise=__version__,
         title=_title(inputs) if title is None else title,
@@ -164,14 +166,14 @@ def _trace(inputs: Inputs, title: str | None, about: str) -> Trace:
         kind=inputs.kind,
         sizes=dict(sizes),
         options={
-            "is_causal": core.is_causal,
-            "query_offset": core.offset,
-            "scale": core.scale,
+            "is_causal": forward.is_causal,
+            "query_offset": forward.offset,
+            "scale": forward.scale,
             "mask": inputs.mask,
         },
-        queries=core.queries,
-        keys=core.keys,
-        steps=tuple(_steps(core, block, blend, result, compared)),
+        queries=forward.queries,
+        keys=forward.keys,
+        steps=tuple(_steps(forward, block, blend, result, compared)),
         output=result.tolist(),
         compared={
             "function": "headwise.attention",
@@ -179,36 +181,38 @@ def _trace(inputs: Inputs, title: str | None, about: str) -> Trace:
             "tolerance": compared.tolerance,
             "why": compared.why,
         },
-        notes=_notes(core),
+        notes=_notes(forward),
     )
 
 
-def _steps(core: Core, block: Block | None, blend: Array, result: Array, compared: Check) -> list[Step]:
+def _steps(
+    forward: AttentionPass, block: Block | None, blend: Array, result: Array, compared: Check
+) -> list[Step]:
     if block is not None:
-        before = [trace_block.shapes(block), trace_block.projections(block), trace_block.split_step(block)]
+        before = [block_steps.shapes(block), block_steps.projections(block), block_steps.split_step(block)]
         after = [
-            trace_block.concatenation(block, blend),
-            trace_block.output(block, blend, result, compared),
+            block_steps.concatenation(block, blend),
+            block_steps.output(block, blend, result, compared),
         ]
-        return [*before, *attention_steps(core, None), *after]
-    return [*([] if core.query is None else [given(core)]), *attention_steps(core, compared)]
+        return [*before, *attention_steps(forward, None), *after]
+    return [*([] if forward.query is None else [given(forward)]), *attention_steps(forward, compared)]
 
 
 def _title(inputs: Inputs) -> str:
     words = {"block": "Multi-head attention", "attention": "Attention", "scores": "Attention from its scores"}
-    letters = inputs.core.letters
+    letters = inputs.forward.letters
     n_q, n_k = letters.sizes["n_q"], letters.sizes["n_k"]
     lengths = f"n = {n_q}" if letters.same_tokens else f"n_q = {n_q}, n_k = {n_k}"
     return f"{words[inputs.kind]}: h = {letters.sizes['h']}, {lengths}"
 
 
-def _notes(core: Core) -> list[str]:
+def _notes(forward: AttentionPass) -> list[str]:
     notes = ["Heads, queries, keys and columns are counted from 0."]
-    if not core.has_mask and not core.is_causal:
+    if not forward.has_mask and not forward.is_causal:
         notes.append("Nothing is masked: every query sees every key.")
-    empty = np.argwhere(~core.seen.any(-1)).tolist()
+    empty = np.argwhere(~forward.seen.any(-1)).tolist()
     if empty:
-        rows = ", ".join(f"head {head} query {core.queries[query]}" for head, query in empty[:6])
+        rows = ", ".join(f"head {head} query {forward.queries[query]}" for head, query in empty[:6])
         more = f" and {len(empty) - 6} more" if len(empty) > 6 else ""
         notes.append(f"Rows that see no key have weights 0 and output 0: {rows}{more}.")
     return notes
@@ -220,11 +224,11 @@ def _compared(claim: str, result: Array, inputs: Inputs) -> Check:
     A score that is off by e changes a weight by a factor of up to exp(e), so what large scores lose to
     rounding comes back in the output: the check then says so.
     """
-    core, block = inputs.core, inputs.block
+    forward, block = inputs.forward, inputs.block
     eps = float(np.finfo(inputs.dtype).eps)
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.abs(result - inputs.same).max(initial=0.0)
-        scores, values, terms = _sizes(core, block)
+        scores, values, terms = _sizes(forward, block)
     lost = 8 * (terms + 4) * eps * (1 + scores)  # of a score, and so of a weight
     why = ""
     if lost > _MUCH:
@@ -235,24 +239,24 @@ def _compared(claim: str, result: Array, inputs: Inputs) -> Check:
     return make("same_output", claim, error, lost * values, why)
 
 
-def _sizes(core: Core, block: Block | None) -> tuple[float, float, int]:
+def _sizes(forward: AttentionPass, block: Block | None) -> tuple[float, float, int]:
     """How large scores and outputs could get if no sign cancelled another, and how many terms they sum."""
-    if core.query is None or core.key is None:
-        scores, value, width = np.abs(core.scaled), np.abs(core.values), core.scores.shape[2]
+    if forward.query is None or forward.key is None:
+        scores, value, width = np.abs(forward.scaled), np.abs(forward.values), forward.scores.shape[2]
     else:
-        sizes = [core.query, core.key, core.value]
-        width = core.query.shape[-1]
+        sizes = [forward.query, forward.key, forward.value]
+        width = forward.query.shape[-1]
         if block is not None:
             sizes = [_sizes_of(block, letter) for letter in "qkv"]
             width += block.x.shape[1] + block.w["k"].shape[0] + block.w["o"].shape[0]
         query, key, value = (np.abs(array) for array in sizes)
-        scores = abs(core.scale) * (query @ for_each_query_head(key, core.heads).swapaxes(-1, -2))
-        value = for_each_query_head(value, core.heads)
+        scores = abs(forward.scale) * (query @ for_each_query_head(key, forward.heads).swapaxes(-1, -2))
+        value = for_each_query_head(value, forward.heads)
     size = float(value.max(initial=0.0))
     if block is not None:
         size *= float(np.abs(block.w["o"]).sum(0).max(initial=0.0))
         size += 0.0 if block.b["o"] is None else float(np.abs(block.b["o"]).max(initial=0.0))
-    return float(scores.max(initial=0.0)), size, width + core.scores.shape[2]
+    return float(scores.max(initial=0.0)), size, width + forward.scores.shape[2]
 
 
 def _sizes_of(block: Block, letter: str) -> Array:

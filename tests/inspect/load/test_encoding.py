@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headwise.errors import HeadwiseError
-from headwise.inspect.load.encoding import material, read_wav
+from headwise.inspect.load.encoding import encoding, read_wav
 from headwise.inspect.load.models import LoadedModel, load_model
 from tests.inspect.zoo import build
 
@@ -53,23 +53,23 @@ def test_files_that_are_no_sound(tmp_path):
 
 def test_texts():
     loaded = load_model("minilm")
-    made = material(loaded, "A cat.")
+    made = encoding(loaded, "A cat.")
     assert made["tokens"] == ["[CLS]", "a", "cat", ".", "[SEP]"] and made["special"] == [0, 4]
     assert "generate" not in made
-    written = material(loaded, "A cat.", generate=7)
+    written = encoding(loaded, "A cat.", generate=7)
     assert written["generate"] == 7 and written["special"]([101, 5, 102]) == [0, 2]
-    two = material(LoadedModel("x", "y", build("bart"), loaded.tokenizer), "A cat.")
+    two = encoding(LoadedModel("x", "y", build("bart"), loaded.tokenizer), "A cat.")
     assert two["source_tokens"] == made["tokens"] and two["generate"] == 32
     assert np.asarray(two["inputs"]["input_ids"]).shape == (1, 5)
 
 
 def test_marks():
     loaded = load_model("minilm")
-    one = material(loaded, "A cat.", classes={"a": [1]}, needle="cat", generate=3)
+    one = encoding(loaded, "A cat.", classes={"a": [1]}, needle="cat", generate=3)
     assert one["classes"] == {"a": [1]} and one["needle"] == (2, 3)
-    assert material(loaded, "A cat.", classes={"a": [1]})["classes"] == {"a": [1]}
+    assert encoding(loaded, "A cat.", classes={"a": [1]})["classes"] == {"a": [1]}
     model = LoadedModel("x", "y", build("bart"), loaded.tokenizer)
-    two = material(model, "A cat.", classes={"a": [1]}, needle="1:2")
+    two = encoding(model, "A cat.", classes={"a": [1]}, needle="1:2")
     assert two["source_classes"] == {"a": [1]} and "classes" not in two and two["needle"] == (1, 2)
     hears = LoadedModel("x", "y", build("whisper"), loaded.tokenizer, hears=object())
     for marks in ({"classes": {"a": [1]}}, {"needle": "1:2"}):
@@ -77,4 +77,4 @@ def test_marks():
         with pytest.raises(
             HeadwiseError, match=f"{option}: expected a model that reads a text; received one that"
         ):
-            material(hears, "a.wav", **marks)
+            encoding(hears, "a.wav", **marks)

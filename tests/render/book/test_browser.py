@@ -8,9 +8,9 @@ import pytest
 from headwise.costs import cost
 from headwise.costs.sweep import EXPONENTIAL
 from headwise.learn.book.contents import book_html, lessons
+from headwise.learn.book.experiments import attention_row, favourites, four_ways, heads_of, redundancy
 from headwise.learn.book.questions import questions
-from headwise.learn.book.small import favourites, four_ways, heads_of, redundancy, row
-from headwise.learn.items import plain
+from headwise.learn.curriculum import plain
 from headwise.plain.numbers import number
 from headwise.reference import reference_attention
 
@@ -130,7 +130,7 @@ def test_a_row(compute: Any) -> None:
     found = compute("softmax", cases)
     entropies = compute("entropy", [[weights] for weights in found])
     for weights, entropy, (scores, seen) in zip(found, entropies, cases, strict=True):
-        expected = row(scores, seen=seen)
+        expected = attention_row(scores, seen=seen)
         np.testing.assert_allclose(weights, expected.weights, **CLOSE)
         np.testing.assert_allclose(entropy, expected.entropy if seen.any() else 0, **CLOSE)
 
@@ -223,7 +223,7 @@ def test_a_row_at_random_slider_positions(show: Any, key: str) -> None:
         for j in range(n):
             move(here.locator("input[type=range]").nth(j), scores[j])
             here.locator("input[type=checkbox]").nth(j).set_checked(seen[j])
-        expected = row(scores, start["values"], seen=seen)
+        expected = attention_row(scores, start["values"], seen=seen)
         shown = here.locator("table.keys tbody td.number").all_inner_texts()
         assert shown == [number(weight) for weight in expected.weights.tolist()]
         if start["values"]:
@@ -242,7 +242,7 @@ def test_scale_and_width(show: Any) -> None:
     ):
         move(here.get_by_label("d_k", exact=True), d_k)
         here.locator("select").select_option(divide)
-        weights = row([40, 8], scale=factor).weights.tolist()
+        weights = attention_row([40, 8], scale=factor).weights.tolist()
         assert here.locator("table.keys tbody td.number").all_inner_texts()[1::2] == [
             number(w) for w in weights
         ]

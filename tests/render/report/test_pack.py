@@ -59,7 +59,7 @@ def test_scores_come_back_and_equal_nulls_are_stored_once() -> None:
 def test_missing_entries_stay_missing() -> None:
     report = own(make_report(["a", "b"], layers=1, heads=1))
     head = report["layers"][0]["heads"][0]
-    head["rows"] = {"index": [[0, -1], [-1, -1]], "weight": [[1.0, 0.0], [0.0, 0.0]]}
+    head["rows"] = {"queries": None, "index": [[0, -1], [-1, -1]], "weight": [[1.0, 0.0], [0.0, 0.0]]}
     head["pooled"] = {"block": 1, "map": [[1.0, 0.0], [None, None]]}
     head["scores"]["entropy"]["value"] = float("nan")
     data = data_of(render_html(report))
@@ -72,8 +72,9 @@ def test_long_texts_take_wider_indices() -> None:
     n = 70_000
     report = own(make_report(3, layers=1, heads=1))
     report["tokens"], report["text"]["n_tokens"], report["special"] = ["w"] * n, n, []
+    report["sequences"] = [{"name": "text", "tokens": report["tokens"], "special": []}]
     head = report["layers"][0]["heads"][0]
-    head["rows"] = {"index": [[n - 1 - i] for i in range(n)], "weight": [[0.5]] * n}
+    head["rows"] = {"queries": None, "index": [[n - 1 - i] for i in range(n)], "weight": [[0.5]] * n}
     head["pooled"] = {"block": n // 2, "map": [[0.5, 0.5], [0.5, 0.5]]}
     head["links"] = [[0, n - 1, 0.5]]
     data = data_of(render_html(report))

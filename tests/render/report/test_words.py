@@ -155,7 +155,7 @@ def test_a_rule_about_rows() -> None:
     [
         ([], "report: expected a dict with schema 'headwise.report'; received 'list'."),
         ({}, "report: expected a dict with schema 'headwise.report'; received None."),
-        ({"schema": "headwise.report", "version": 3}, "report: expected version 1 to 2; received version 3."),
+        ({"schema": "headwise.report", "version": 3}, "report: expected version 2; received version 3."),
     ],
 )
 def test_what_is_no_report_is_refused(report: object, message: str) -> None:

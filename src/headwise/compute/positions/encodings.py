@@ -8,17 +8,15 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.compute.arrays import integers, take
 from headwise.compute.positions.scaling import RotaryScaling, rotary_frequencies
 from headwise.errors import HeadwiseError, ShapeError
+from headwise.plain.types import Array, Floats, Integers
 from headwise.plain.values import is_whole, shown
 
-Float64 = NDArray[np.float64]
 
-
-def sinusoidal(positions: Any, width: int, *, base: float = 10000.0, dtype: Any = np.float32) -> NDArray[Any]:
+def sinusoidal(positions: Any, width: int, *, base: float = 10000.0, dtype: Any = np.float32) -> Array:
     """Sinusoidal position embeddings ``(..., n, width)``.
 
         e[p, 2i] = sin(p / base^(2i / width)),   e[p, 2i + 1] = cos(p / base^(2i / width))
@@ -55,7 +53,7 @@ def rotary_table(
     base: float = 10000.0,
     scaling: RotaryScaling | None = None,
     dtype: Any = np.float64,
-) -> tuple[NDArray[Any], NDArray[Any]]:
+) -> tuple[Array, Array]:
     """Cosines and sines of the rotary angles, each ``(..., n, width / 2)``.
 
         angle[p, i] = p / base^(2i / width)
@@ -161,7 +159,7 @@ def rotary(
     return restore(result)
 
 
-def alibi_slopes(num_heads: int) -> Float64:
+def alibi_slopes(num_heads: int) -> Floats:
     """The slopes of ALiBi, ``(num_heads,)`` float64, for ``attention(..., alibi_slopes=...)``.
 
     For a power of two H, slope h = 2^(-8 (h + 1) / H), h = 0, ..., H - 1 (Press et al. 2022, section 3). For
@@ -177,7 +175,7 @@ def alibi_slopes(num_heads: int) -> Float64:
     _whole("num_heads", num_heads)
     lower = 1 << (int(num_heads).bit_length() - 1)
 
-    def of_power(heads: int) -> Float64:
+    def of_power(heads: int) -> Floats:
         return np.exp2(-8.0 * np.arange(1, heads + 1) / heads)
 
     return np.concatenate([of_power(lower), of_power(2 * lower)[0::2][: num_heads - lower]])
@@ -191,7 +189,7 @@ def t5_buckets(
     bidirectional: bool = True,
     num_buckets: int = 32,
     max_distance: int = 128,
-) -> NDArray[np.int64]:
+) -> Integers:
     """Bucket of each (query, key) pair, ``(n_q, n_k)``: the index into T5's learned relative biases.
 
     With r = key position - query position: bidirectional, half of the buckets are for r > 0 and both halves
@@ -232,7 +230,7 @@ def t5_buckets(
     return bucket + side * (relative > 0) if bidirectional else bucket
 
 
-def _positions(positions: Any) -> NDArray[np.int64]:
+def _positions(positions: Any) -> Integers:
     return np.arange(positions) if is_whole(positions) else integers("positions", positions)
 
 

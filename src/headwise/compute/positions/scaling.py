@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
+from headwise.plain.types import Floats
 from headwise.plain.values import is_number, is_whole, shown
 
 KINDS = ("linear", "ntk", "yarn", "llama3")
@@ -75,14 +75,14 @@ class RotaryScaling:
             hint = "None means 1 + ln(factor) / 10 for yarn, 1 for the others"
             raise HeadwiseError("attention_factor", "a finite number > 0", shown(self.attention_factor), hint)
 
-    def frequencies(self, width: int, base: float) -> NDArray[np.float64]:
+    def frequencies(self, width: int, base: float) -> Floats:
         """The changed frequencies, ``(width / 2,)``: radians per position.
 
         Raises:
             HeadwiseError: ntk of a single pair, whose frequency is 1 whatever the base; yarn with a base
                 that does not order the pairs.
         """
-        plain: NDArray[np.float64] = np.power(float(base), -np.arange(0, width, 2) / width)
+        plain: Floats = np.power(float(base), -np.arange(0, width, 2) / width)
         if self.kind == "linear":
             return plain / self.factor
         if self.kind == "ntk":
@@ -119,7 +119,7 @@ class RotaryScaling:
         return 1.0 + 0.1 * math.log(self.factor) if self.kind == "yarn" else 1.0
 
 
-def rotary_frequencies(width: int, base: float, scaling: Any) -> tuple[NDArray[np.float64], float]:
+def rotary_frequencies(width: int, base: float, scaling: Any) -> tuple[Floats, float]:
     """Frequencies ``(width / 2,)`` and the factor of cosines and sines.
 
     Raises:

@@ -3,16 +3,16 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.compute.problem.sizes import Shape
 from headwise.compute.request import AuxRequest
 from headwise.errors import DtypeError, HeadwiseError, ShapeError
+from headwise.plain.types import Array, Integers
 
 FEW_CLASSES = 1024
 
 
-def check_mask(mask: NDArray[Any], dtype: np.dtype[Any], full: Shape) -> NDArray[Any]:
+def check_mask(mask: Array, dtype: np.dtype[Any], full: Shape) -> Array:
     """The mask seen as (*lead, H, n_q, n_k), refused where its meaning would have to be guessed."""
     if mask.dtype != np.bool_:
         if mask.dtype.kind in "iu":
@@ -30,7 +30,7 @@ def check_mask(mask: NDArray[Any], dtype: np.dtype[Any], full: Shape) -> NDArray
     return _over_all("attn_mask", mask, full)
 
 
-def check_bias(bias: NDArray[Any], dtype: np.dtype[Any], full: Shape) -> NDArray[Any]:
+def check_bias(bias: Array, dtype: np.dtype[Any], full: Shape) -> Array:
     """The bias seen as (*lead, H, n_q, n_k); its numbers are added, whatever they are."""
     if bias.dtype != dtype:
         hint = "nothing is cast in silence: convert the bias to the dtype of query"
@@ -40,7 +40,7 @@ def check_bias(bias: NDArray[Any], dtype: np.dtype[Any], full: Shape) -> NDArray
     return _over_all("attn_bias", bias, full)
 
 
-def _over_all(name: str, mask: NDArray[Any], full: Shape) -> NDArray[Any]:
+def _over_all(name: str, mask: Array, full: Shape) -> Array:
     if mask.shape == full:
         return mask
     try:
@@ -66,7 +66,7 @@ def _mask_hint(name: str, shape: Shape, full: Shape) -> str:
     return f"shape ({n_q}, {n_k}) serves every head and batch entry"
 
 
-def _only_zeros_and_ones(mask: NDArray[Any]) -> bool:
+def _only_zeros_and_ones(mask: Array) -> bool:
     """Does the mask hold both 0 and 1 and nothing else?"""
     one_seen = zero_seen = False
     # In small pieces, up to the first other number: most masks are judged by their first row.
@@ -79,8 +79,8 @@ def _only_zeros_and_ones(mask: NDArray[Any]) -> bool:
 
 
 def check_tokens(
-    matches: Any, lead: Shape, n_q: int, n_k: int, offset: int | NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    matches: Any, lead: Shape, n_q: int, n_k: int, offset: int | Integers
+) -> tuple[Integers, Integers]:
     """Token ids of the keys and of the queries, seen as (*lead, n_k) and (*lead, n_q)."""
     if isinstance(matches, tuple):
         keys = check_ids("matches", matches[0], lead, n_k, "key")
@@ -95,7 +95,7 @@ def check_tokens(
     return keys, np.where(inside, np.take_along_axis(keys, positions.clip(0, n_k - 1), -1), absent)
 
 
-def check_classes(request: AuxRequest, lead: Shape, n_k: int) -> NDArray[np.int64]:
+def check_classes(request: AuxRequest, lead: Shape, n_k: int) -> Integers:
     """Class of each key, seen as (*lead, n_k)."""
     classes = check_ids("classes", request.classes, lead, n_k, "key")
     limit = max(n_k, FEW_CLASSES)
@@ -105,7 +105,7 @@ def check_classes(request: AuxRequest, lead: Shape, n_k: int) -> NDArray[np.int6
     return classes
 
 
-def check_ids(name: str, ids: NDArray[np.int64], lead: Shape, n: int, what: str) -> NDArray[np.int64]:
+def check_ids(name: str, ids: Integers, lead: Shape, n: int, what: str) -> Integers:
     """Whole numbers, one per position, seen as (*lead, n)."""
     full = (*lead, n)
     if ids.ndim and ids.shape[-1] == n and ids.ndim <= len(full):

@@ -3,17 +3,17 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.compute.arrays import integers
 from headwise.compute.options import ALIGNMENTS, both_readings
 from headwise.compute.problem.sizes import Shape
 from headwise.compute.request import LARGEST_POSITION
 from headwise.errors import HeadwiseError, ShapeError
+from headwise.plain.types import Integers
 from headwise.plain.values import is_whole, shown
 
 Window = tuple[int | None, int | None]
-Lengths = NDArray[np.int64] | None
+Lengths = Integers | None
 
 
 def check_offset(
@@ -25,7 +25,7 @@ def check_offset(
     needed_by: str | None,
     query_lengths: Lengths = None,
     kv_lengths: Lengths = None,
-) -> int | NDArray[np.int64]:
+) -> int | Integers:
     """Position of query 0 among the keys: one number, or one per batch entry.
 
     Args:
@@ -66,7 +66,7 @@ def check_offset(
     return int(offset)
 
 
-def check_lengths(name: str, lengths: Any, lead: Shape, n: int, what: str) -> NDArray[np.int64]:
+def check_lengths(name: str, lengths: Any, lead: Shape, n: int, what: str) -> Integers:
     """How many of the n queries or keys are real, one number per batch entry."""
     numbers = integers(name, [lengths] if is_whole(lengths) else lengths)
     numbers = np.broadcast_to(numbers[0], lead) if is_whole(lengths) else per_batch(name, numbers, lead)
@@ -78,7 +78,7 @@ def check_lengths(name: str, lengths: Any, lead: Shape, n: int, what: str) -> ND
     return numbers
 
 
-def per_batch(name: str, numbers: NDArray[np.int64], lead: Shape) -> NDArray[np.int64]:
+def per_batch(name: str, numbers: Integers, lead: Shape) -> Integers:
     if numbers.shape != lead:
         expected = f"one number per batch entry, shape {lead}"
         hint = "a single whole number serves every batch entry"

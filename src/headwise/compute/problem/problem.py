@@ -1,15 +1,12 @@
 """One attention problem, validated once.
 
-Every shape message of the package is born here and in the ``problem_*`` modules beside it. Letters: ``H``
+Every shape message of the package is born here and in the modules beside it. Letters: ``H``
 query heads, ``H_kv`` key/value heads, ``n_q`` queries, ``n_k`` keys, ``d_k`` width of queries and keys,
 ``d_v`` width of values; any number of leading axes before them.
 """
 
 from functools import lru_cache
 from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from headwise.compute.options import check_dropout, check_flags, check_running, resolve_scale
 from headwise.compute.problem.masks import check_classes, check_mask, check_tokens
@@ -19,6 +16,7 @@ from headwise.compute.problem.rules import NO_RULES, Rules, build_rules, refuse_
 from headwise.compute.problem.sizes import Shape, check_sizes, divisors
 from headwise.compute.request import AuxRequest
 from headwise.errors import HeadwiseError
+from headwise.plain.types import Array, Integers
 from headwise.plain.values import shown
 
 __all__ = ["NOTHING", "BlockSizes", "Problem", "Rules", "build_problem", "check_block", "divisors"]
@@ -36,18 +34,18 @@ class Problem(NamedTuple):
     gave ``(n, d)`` arrays, so that the results lose their head axis again.
     """
 
-    query: NDArray[Any]
-    key: NDArray[Any]
-    value: NDArray[Any] | None
-    mask: NDArray[Any] | None
+    query: Array
+    key: Array
+    value: Array | None
+    mask: Array | None
     scale: float
     is_causal: bool
     offset: int
     rules: Rules
     request: AuxRequest
-    key_tokens: NDArray[np.int64] | None
-    query_tokens: NDArray[np.int64] | None
-    classes: NDArray[np.int64] | None
+    key_tokens: Integers | None
+    query_tokens: Integers | None
+    classes: Integers | None
     num_threads: int | None
     one_head: bool
 
@@ -81,10 +79,10 @@ class Problem(NamedTuple):
 
 
 def build_problem(
-    query: NDArray[Any],
-    key: NDArray[Any],
-    value: NDArray[Any] | None,
-    mask: NDArray[Any] | None = None,
+    query: Array,
+    key: Array,
+    value: Array | None,
+    mask: Array | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
@@ -98,8 +96,7 @@ def build_problem(
 ) -> Problem:
     """Check every option once and bring the arrays into one normal form.
 
-    The options are those of ``headwise.attention``, which says what they mean; ``given`` takes those of
-    ``problem_rules.RULES``.
+    The options are those of ``headwise.attention``, which says what they mean; ``given`` takes the others.
 
     Raises:
         ShapeError, DtypeError, CapabilityError, HeadwiseError: with argument, expected, received and a hint.

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
-
 from headwise.compute.problem.sizes import Shape, divisors, listed
 from headwise.errors import HeadwiseError, ShapeError
+from headwise.plain.types import Array
 from headwise.plain.values import is_whole, shown
 
 
@@ -20,7 +19,7 @@ class BlockSizes:
     d_v: int
 
 
-def check_block(arrays: dict[str, NDArray[Any] | None], num_heads: Any, num_kv_heads: Any) -> BlockSizes:
+def check_block(arrays: dict[str, Array | None], num_heads: Any, num_kv_heads: Any) -> BlockSizes:
     """Check that every weight fits its input, and that the heads divide the projected widths.
 
     Args:

@@ -5,32 +5,17 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.compute.arrays import integers, numbers
-from headwise.compute.options import UNSERVED
+from headwise.compute.options import OPTIONS, UNSERVED
 from headwise.compute.problem.masks import check_bias, check_ids
 from headwise.compute.problem.offsets import Window, check_lengths, check_window
 from headwise.compute.problem.sizes import Shape
 from headwise.errors import CapabilityError, HeadwiseError, ShapeError
+from headwise.plain.types import Array, Floats, Integers
 from headwise.plain.values import is_number, is_whole, shown
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
-
 OPEN: Window = (None, None)
-RULES = (
-    "attn_bias",
-    "window_size",
-    "query_lengths",
-    "kv_lengths",
-    "segment_ids",
-    "softcap",
-    "alibi_slopes",
-    "sinks",
-    "head_mask",
-    "rng",
-)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -50,17 +35,17 @@ class Rules:
         dropout_p, seed: probability of dropping a weight, and what decides which.
     """
 
-    bias: NDArray[Any] | None = None
-    query_offsets: Int64 | None = None
+    bias: Array | None = None
+    query_offsets: Integers | None = None
     window: Window = OPEN
-    query_lengths: Int64 | None = None
-    kv_lengths: Int64 | None = None
-    query_segments: Int64 | None = None
-    key_segments: Int64 | None = None
+    query_lengths: Integers | None = None
+    kv_lengths: Integers | None = None
+    query_segments: Integers | None = None
+    key_segments: Integers | None = None
     softcap: float | None = None
-    alibi_slopes: Float64 | None = None
-    sinks: Float64 | None = None
-    head_mask: Float64 | None = None
+    alibi_slopes: Floats | None = None
+    sinks: Floats | None = None
+    head_mask: Floats | None = None
     dropout_p: float = 0.0
     seed: int = 0
 
@@ -102,7 +87,7 @@ def refuse_unknown(given: Mapping[str, Any]) -> dict[str, Any]:
         if name in UNSERVED:
             expected = "None (this option is not yet served)"
             raise CapabilityError(name, expected, shown(option), UNSERVED[name])
-        if name not in RULES:
+        if name not in OPTIONS:
             raise TypeError(f"attention has no option {name!r}")
     return options
 
@@ -146,7 +131,7 @@ def build_rules(
     return fields, "window_size" if windowed else "alibi_slopes" if "alibi_slopes" in given else None
 
 
-def _segment_ids(given: Any, lead: Shape, n_q: int, n_k: int) -> tuple[Int64, Int64]:
+def _segment_ids(given: Any, lead: Shape, n_q: int, n_k: int) -> tuple[Integers, Integers]:
     # Only a tuple of two sequences is a pair: a list of two lists is a batch of two sequences.
     if isinstance(given, tuple) and len(given) == 2 and not any(map(is_whole, given)):
         query_ids, key_ids = (integers("segment_ids", ids) for ids in given)
@@ -170,7 +155,7 @@ def _softcap(cap: Any, dtype: np.dtype[Any]) -> float:
     return float(cap)
 
 
-def _per_head(name: str, given: Any, lead: Shape, heads: int) -> Float64:
+def _per_head(name: str, given: Any, lead: Shape, heads: int) -> Floats:
     values = numbers(name, given)
     if values.shape not in ((heads,), (*lead, heads)):
         expected = f"one number per query head, shape {(heads,)}" + (f" or {(*lead, heads)}" if lead else "")
@@ -178,7 +163,7 @@ def _per_head(name: str, given: Any, lead: Shape, heads: int) -> Float64:
     return np.broadcast_to(values, (*lead, heads))
 
 
-def _sinks(given: Any, heads: int) -> Float64 | None:
+def _sinks(given: Any, heads: int) -> Floats | None:
     logits = numbers("sinks", given)
     if logits.ndim not in (1, 2) or logits.shape[0] != heads:
         expected = f"one logit per query head, shape {(heads,)}, or several, shape ({heads}, S)"

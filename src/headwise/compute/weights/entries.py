@@ -7,18 +7,16 @@ and keys, ``(r, 1)`` and ``(1, c)`` for a block, or all five of one length for s
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.compute.problem import Problem
+from headwise.plain.types import Booleans, Floats, Integers
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 At = tuple[Any, ...]
 
 STAGES = ("scaled", "capped", "masked")
 
 
-def scores_at(p: Problem, at: At, i: Int64, j: Int64, stage: str) -> Float64:
+def scores_at(p: Problem, at: At, i: Integers, j: Integers, stage: str) -> Floats:
     """Scores after one stage: "scaled", "capped" (soft cap), "masked" (bias, ALiBi; -inf = hidden)."""
     *lead, head = at
     kv = (*lead, head // (p.heads // p.kv_heads))
@@ -42,7 +40,7 @@ def scores_at(p: Problem, at: At, i: Int64, j: Int64, stage: str) -> Float64:
         return np.where(visible_at(p, at, i, j), scores, -np.inf)
 
 
-def visible_at(p: Problem, at: At, i: Int64, j: Int64) -> NDArray[np.bool_]:
+def visible_at(p: Problem, at: At, i: Integers, j: Integers) -> Booleans:
     """Which of the pairs see each other."""
     lead, rules = at[:-1], p.rules
     visible = np.ones(np.broadcast_shapes(i.shape, j.shape), bool)
@@ -67,5 +65,5 @@ def visible_at(p: Problem, at: At, i: Int64, j: Int64) -> NDArray[np.bool_]:
     return visible
 
 
-def _positions(p: Problem, lead: At, i: Int64) -> Int64:
+def _positions(p: Problem, lead: At, i: Integers) -> Integers:
     return i + (p.offset if p.rules.query_offsets is None else p.rules.query_offsets[lead])

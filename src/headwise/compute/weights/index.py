@@ -4,22 +4,21 @@ import operator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
+from headwise.plain.types import Booleans, Integers
 
 
 class Product(NamedTuple):
     """Every combination of one vector per axis; ``pick`` then indexes the block that they make."""
 
-    vectors: list[Int64]
+    vectors: list[Integers]
     pick: tuple[Any, ...]
 
 
 class Points(NamedTuple):
     """Single entries: one coordinate array per axis, all of the shape of the result."""
 
-    coordinates: list[Int64]
+    coordinates: list[Integers]
 
 
 def resolve(index: Any, shape: tuple[int, ...]) -> tuple[int, Product | tuple[Any, ...]]:
@@ -31,9 +30,9 @@ def resolve(index: Any, shape: tuple[int, ...]) -> tuple[int, Product | tuple[An
     entries = _expanded(index, shape)
     arrays = [entry for entry in entries if isinstance(entry, np.ndarray)]
     if len(arrays) > 1 or any(entry.dtype == np.bool_ and entry.ndim != 1 for entry in arrays):
-        nothing: NDArray[np.bool_] = np.broadcast_to(np.False_, shape)
+        nothing: Booleans = np.broadcast_to(np.False_, shape)
         return nothing[entries].size, entries
-    vectors: list[Int64] = []
+    vectors: list[Integers] = []
     pick: list[Any] = []
     for entry in entries:
         if entry is None or entry is Ellipsis:
@@ -66,7 +65,7 @@ def points(entries: tuple[Any, ...], shape: tuple[int, ...]) -> Points:
     return Points(coordinates)
 
 
-def vector(index: Any, n: int, axis: int) -> Int64:
+def vector(index: Any, n: int, axis: int) -> Integers:
     """One axis' index (int, slice, range, whole numbers or booleans) as whole numbers."""
     _, found = resolve((index,), (n,))
     if not isinstance(found, Product) or index is None:
@@ -113,7 +112,7 @@ def _entry(entry: Any) -> Any:
     return array if array.dtype == np.bool_ else array.astype(np.int64, copy=False)
 
 
-def _inside(numbers: Int64, n: int, axis: int) -> Int64:
+def _inside(numbers: Integers, n: int, axis: int) -> Integers:
     wrong = (numbers < -n) | (numbers >= n)
     if wrong.any():
         raise IndexError(f"index {numbers[wrong][0]} is out of bounds for axis {axis} with size {n}")

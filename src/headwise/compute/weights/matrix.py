@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.compute.arrays import take
 from headwise.compute.problem import Problem
-from headwise.compute.weights.entries import At, Float64
-from headwise.compute.weights.index import Int64, Product, points, resolve, vector
+from headwise.compute.weights.entries import At
+from headwise.compute.weights.index import Product, points, resolve, vector
 from headwise.errors import CapabilityError
 from headwise.plain.numbers import binary
+from headwise.plain.types import Array, Floats, Integers
 
 PIECE = 2**20  # numbers that are worked on at a time
 
@@ -75,7 +75,7 @@ class LazyMatrix(ABC):
             result if isinstance(result, np.generic) and self._plain() else self._restore(np.asarray(result))
         )
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         self._allow(self.size)
         if copy is False:
             raise ValueError(f"{type(self).__name__} is no array yet: it cannot become one without a copy")
@@ -117,7 +117,7 @@ class LazyMatrix(ABC):
             hint = f"ask for fewer entries, w[..., :8, :], or set w.memory_limit = {needed}"
             raise CapabilityError(type(self).__name__, expected, received, hint)
 
-    def _product(self, vectors: list[Int64]) -> NDArray[Any]:
+    def _product(self, vectors: list[Integers]) -> Array:
         """Every combination of the given indices, one vector per axis."""
         *head, rows, columns = vectors
         if self._problem.one_head:
@@ -132,7 +132,7 @@ class LazyMatrix(ABC):
                     block[(*entry, part)] = self._entries(at, rows[part, None], columns[None])
         return block[0] if self._problem.one_head else block
 
-    def _points(self, coordinates: list[Int64]) -> NDArray[Any]:
+    def _points(self, coordinates: list[Integers]) -> Array:
         """Single entries."""
         shape = coordinates[0].shape
         flat = [c.reshape(-1) for c in coordinates]
@@ -146,5 +146,5 @@ class LazyMatrix(ABC):
         return result.reshape(shape)
 
     @abstractmethod
-    def _entries(self, at: At, i: Int64, j: Int64) -> Float64:
+    def _entries(self, at: At, i: Integers, j: Integers) -> Floats:
         """What stands at rows i and columns j of the heads ``at``, one number for each."""

@@ -4,18 +4,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.compute.arrays import take
 from headwise.compute.problem import build_problem
 from headwise.compute.problem.rules import NO_RULES
 from headwise.compute.request import AuxRequest
 from headwise.compute.running import run
-from headwise.compute.weights.entries import STAGES, At, Float64, scores_at
-from headwise.compute.weights.index import Int64
+from headwise.compute.weights.entries import STAGES, At, scores_at
 from headwise.compute.weights.matrix import LazyMatrix
 from headwise.errors import HeadwiseError, ShapeError
 from headwise.plain.numbers import binary
+from headwise.plain.types import Array, Floats, Integers
 from headwise.plain.values import is_whole, shown
 
 MEMORY_LIMIT = 2**28
@@ -28,7 +27,7 @@ class AttentionLogits(LazyMatrix):
         super().__init__(weights._problem, weights._query, weights.memory_limit)
         self.stage = stage
 
-    def _entries(self, at: At, i: Int64, j: Int64) -> Float64:
+    def _entries(self, at: At, i: Integers, j: Integers) -> Floats:
         return scores_at(self._problem, at, i, j, self.stage)
 
     def __repr__(self) -> str:
@@ -77,7 +76,7 @@ class AttentionWeights(LazyMatrix):
         if problem.rules is not NO_RULES:
             problem = problem._replace(rules=replace(problem.rules, dropout_p=0.0, seed=0, head_mask=None))
         super().__init__(problem, query, int(memory_limit))
-        self._state: dict[str, NDArray[Any]] | None = None
+        self._state: dict[str, Array] | None = None
 
     @property
     def lse(self) -> Any:
@@ -139,16 +138,16 @@ class AttentionWeights(LazyMatrix):
         dtype = self._problem.query.dtype
         return f"AttentionWeights(shape={self.shape}, {dtype}, {binary(self.nbytes)} not made)"
 
-    def _ask(self, request: AuxRequest) -> dict[str, NDArray[Any]]:
+    def _ask(self, request: AuxRequest) -> dict[str, Array]:
         return run(self._problem._replace(request=request), None)
 
-    def _known(self) -> dict[str, NDArray[Any]]:
+    def _known(self) -> dict[str, Array]:
         """Each row's log-sum-exp, largest weight and where it is: one pass over the keys, once."""
         if self._state is None:
             self._state = self._ask(AuxRequest(lse=True, max_weight=True, argmax=True))
         return self._state
 
-    def _entries(self, at: At, i: Int64, j: Int64) -> Float64:
+    def _entries(self, at: At, i: Integers, j: Integers) -> Floats:
         # Relative to the row's largest weight, whose score is computed here in the same way: so nothing is
         # lost where scores are large and a rounded log-sum-exp would be off by more than a weight.
         known, p = self._known(), self._problem

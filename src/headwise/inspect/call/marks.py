@@ -9,7 +9,7 @@ import numpy.typing as npt
 from headwise.errors import HeadwiseError
 
 
-def positions(argument: str, given: Any, n: int) -> list[int]:
+def marked(argument: str, given: Any, n: int) -> list[int]:
     """Different positions from 0 to n − 1, sorted; a mask (``special_tokens_mask``) is not taken for them.
 
     Raises:
@@ -55,5 +55,5 @@ def members(argument: str, given: Any, shown: Sequence[str]) -> npt.NDArray[np.b
 def booleans_at(argument: str, given: Any, n: int) -> npt.NDArray[np.bool_]:
     """(n,) True at the positions."""
     where = np.zeros(n, bool)
-    where[positions(argument, given, n)] = True
+    where[marked(argument, given, n)] = True
     return where

@@ -42,8 +42,8 @@ class Sequence:
     @property
     def span(self) -> tuple[int, int]:
         """From the first to the last real token."""
-        places = np.flatnonzero(self.real)
-        return (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
+        real = np.flatnonzero(self.real)
+        return (int(real[0]), int(real[-1]) + 1) if len(real) else (0, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,10 +248,10 @@ def _one_of(given: dict[str, Any], main: torch.Tensor, sequence: int | None) -> 
 
 def _texts(model: Any, given: dict[str, Any]) -> dict[str, Sequence]:
     two = bool(getattr(model.config, "is_encoder_decoder", False))
-    places = [("input_ids", "attention_mask", SOURCE if two else "text")]
-    places.append(("decoder_input_ids", "decoder_attention_mask", TARGET))
+    named = [("input_ids", "attention_mask", SOURCE if two else "text")]
+    named.append(("decoder_input_ids", "decoder_attention_mask", TARGET))
     texts = {}
-    for argument, mask, name in places:
+    for argument, mask, name in named:
         value = given.get(argument)
         if argument == "input_ids" and value is None:
             argument, value = "inputs_embeds", given.get("inputs_embeds")

@@ -8,7 +8,7 @@ import torch
 
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.inspect.call.call import AttentionCall, Span
-from headwise.inspect.call.marks import positions as positions_of
+from headwise.inspect.call.marks import marked
 from headwise.inspect.call.text import Grid, Text
 from headwise.inspect.listen.inputs import SOURCE, TARGET, Inputs
 
@@ -17,7 +17,7 @@ Special = Sequence[int] | Callable[[list[int]], Sequence[int]] | None
 Classes = Mapping[str, Sequence[int] | Sequence[str]] | None
 
 
-class Places:
+class Texts:
     """The texts of one forward pass, and which of them a call reads from and to.
 
     Attributes:
@@ -56,7 +56,7 @@ class Places:
         if callable(special):
             special = None if ids is None else special(ids.tolist())
         where = np.zeros(z - a, bool)
-        where[positions_of(f"{argument}special", special, z - a)] = True
+        where[marked(f"{argument}special", special, z - a)] = True
         shown = _words(f"{argument}tokens", words, ids, z - a)
         text = Text(z - a, ids, where, name=name, words=shown)
         self.texts[name] = (text.with_classes(classes, f"{argument}classes"), (a, z), sequence.n)
@@ -111,8 +111,8 @@ class Places:
 
 def _labels(grid: Grid) -> tuple[str, ...]:
     """Row and column of every patch."""
-    places = [f"{row},{column}" for row in range(grid.side) for column in range(grid.side)]
-    return tuple([f"[{i}]" for i in range(grid.first)] + places)
+    patches = [f"{row},{column}" for row in range(grid.side) for column in range(grid.side)]
+    return tuple([f"[{i}]" for i in range(grid.first)] + patches)
 
 
 def _free(kind: str, taken: dict[tuple[str, int], Text]) -> str:

@@ -15,7 +15,7 @@ WRITTEN = {"sound": 200, "text": 32}  # tokens that an encoder-decoder model wri
 BYTES = {1: np.uint8, 2: np.int16, 4: np.int32}  # of one sample
 
 
-def material(
+def encoding(
     loaded: LoadedModel,
     words: str,
     *,

@@ -25,7 +25,7 @@ def assemble(
     text_source: str | None = None,
     check: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
-    extras: Callable[[Cards], Mapping[str, Any]] | None = None,
+    watchers: Callable[[Cards], Mapping[str, Any]] | None = None,
 ) -> HeadReport:
     """The report on scored layers.
 
@@ -34,7 +34,7 @@ def assemble(
         model: name, source, architecture, layers, heads, kv_heads, head_dim, causal.
         check: what the self-test found; None: none was run.
         notes: sentences to put first among the report's notes.
-        extras: gives, from layer, head and scores of every head, the report's fields pairs, needle,
+        watchers: gives, from layer, head and scores of every head, the report's fields pairs, needle,
             redundancy and rollout.
     """
     texts = texts_of(layers)
@@ -65,7 +65,7 @@ def assemble(
         probe=None,
         redundancy=None,
         rollout=None,
-    ).with_fields(**(extras(cards) if extras else {}))
+    ).with_fields(**(watchers(cards) if watchers else {}))
 
 
 def texts_of(layers: Sequence[LayerScores]) -> list[Text]:

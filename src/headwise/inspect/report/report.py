@@ -83,10 +83,10 @@ class HeadReport:
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """The report that ``to_dict`` gave, of this version or an earlier one.
+        """The report that ``to_dict`` gave.
 
         Raises:
-            HeadwiseError: another schema, a newer version, or a part that is missing or no such part.
+            HeadwiseError: another schema or version, or a part that is missing or no such part.
         """
         content = read(data)
         return cls(**{field.name: content[field.name] for field in fields(cls)})

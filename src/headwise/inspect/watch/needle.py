@@ -23,30 +23,16 @@ ENOUGH = 0.1  # above it Wu et al. call a head a retrieval head
 BEST = 10  # heads that the report lists
 
 SCORES = (
-    Score(
-        "retrieval",
-        "Retrieval",
-        "",
-        "share of the needle that the head copies: a place counts where it is the strongest key of a step "
-        "and the token then written is the one that stands there",
-        "the same for keys picked at random",
-        "copies the needle (above 0.1: a retrieval head)",
-        over="tokens of the needle",
-        source="Wu et al. 2024, each place once",
-        group="needle",
-    ),
-    Score(
-        "retrieval_counted",
-        "Retrieval, every step counted",
-        "",
-        "the same with every step counted that copies, at most 1",
-        "the same for keys picked at random",
-        "copies the needle",
-        over="tokens of the needle",
-        source="Wu et al. 2024, as their program counts",
-        group="needle",
-    ),
-)
+    Score("retrieval", "Retrieval", "",
+          "share of the needle that the head copies: a place counts where it is the strongest key of a step "
+          "and the token then written is the one that stands there", "the same for keys picked at random",
+          "copies the needle (above 0.1: a retrieval head)", over="tokens of the needle",
+          source="Wu et al. 2024, each place once", group="needle"),
+    Score("retrieval_counted", "Retrieval, every step counted", "",
+          "the same with every step counted that copies, at most 1", "the same for keys picked at random",
+          "copies the needle", over="tokens of the needle", source="Wu et al. 2024, as their program counts",
+          group="needle"),
+)  # fmt: skip
 
 
 class Retrieval:
@@ -79,12 +65,12 @@ class Retrieval:
         if (queries.name, keys.name) != (self.queries, self.keys) or not len(self.rows):
             return None
         strongest = np.asarray(aux.argmax)[0][:, self.rows]
-        places = np.arange(self.start, self.stop)
-        copies = (strongest[..., None] == places) & self.matches  # (H, steps, needle)
+        passage = np.arange(self.start, self.stop)
+        copies = (strongest[..., None] == passage) & self.matches  # (H, steps, needle)
         steps = np.flatnonzero(self.matches.any(axis=1))
-        chance = np.zeros((1, len(self.rows), len(places)))
+        chance = np.zeros((1, len(self.rows), len(passage)))
         if len(steps):
-            equal = weights_at(call.uniform(), self.rows[steps], places) * self.matches[steps]
+            equal = weights_at(call.uniform(), self.rows[steps], passage) * self.matches[steps]
             chance = np.zeros((len(equal), *chance.shape[1:]))
             chance[:, steps] = equal
         return self._tally(copies.astype(np.float64)), self._tally(chance)
@@ -125,10 +111,10 @@ class Retrieval:
         heads, steps, length = chance.shape
         copied = (1 - np.prod(1 - chance, axis=1)).sum(axis=-1)
         counted = np.minimum(chance.sum(axis=(1, 2)), length)
-        places, rows = np.full(heads, float(length)), np.full(heads, float(steps))
+        tokens, rows = np.full(heads, float(length)), np.full(heads, float(steps))
         means = {
-            "retrieval": Mean(copied, places, rows, rows),
-            "retrieval_counted": Mean(counted, places, rows, rows),
+            "retrieval": Mean(copied, tokens, rows, rows),
+            "retrieval_counted": Mean(counted, tokens, rows, rows),
         }
         return Tally(np.zeros(heads), means)
 

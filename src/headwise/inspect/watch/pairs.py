@@ -13,7 +13,7 @@ import numpy.typing as npt
 from headwise.compute.request import Aux
 from headwise.errors import HeadwiseError
 from headwise.inspect.call.call import AttentionCall
-from headwise.inspect.call.marks import positions
+from headwise.inspect.call.marks import marked
 from headwise.inspect.call.rows import weights_at
 from headwise.inspect.call.text import Text
 from headwise.inspect.score.score import Score
@@ -23,39 +23,19 @@ from headwise.plain.types import Booleans, Floats, Integers
 BEST = 10  # heads that the report lists
 
 SCORES = (
-    Score(
-        "pair_accuracy",
-        "Gold pairs found",
-        "",
-        "how often the strongest candidate key of a query is a gold one",
-        "the mean share of gold keys among the candidates",
-        "finds the gold pairs",
-        over="queries with a gold key",
-        source="Clark et al. 2019, for antecedents",
-        group="pairs",
-    ),
-    Score(
-        "pair_mass",
-        "Weight on gold pairs",
-        "",
-        "weight of a query on its gold keys",
-        "the mean share of gold keys among the visible keys",
-        "looks at the gold pairs",
-        over="queries with a gold key",
-        group="pairs",
-    ),
-    Score(
-        "pair_matched",
-        "Weight at the same distances",
-        "",
-        "the control of the line above: weight of other queries of the pairs at the offsets of the gold "
-        "keys, where these are not gold",
-        "the mean of 1 / n over these places",
-        "if it is near the line above, the head follows distance, not the pairs",
-        over="such places",
-        group="pairs",
-    ),
-)
+    Score("pair_accuracy", "Gold pairs found", "",
+          "how often the strongest candidate key of a query is a gold one",
+          "the mean share of gold keys among the candidates", "finds the gold pairs",
+          over="queries with a gold key", source="Clark et al. 2019, for antecedents", group="pairs"),
+    Score("pair_mass", "Weight on gold pairs", "", "weight of a query on its gold keys",
+          "the mean share of gold keys among the visible keys", "looks at the gold pairs",
+          over="queries with a gold key", group="pairs"),
+    Score("pair_matched", "Weight at the same distances", "",
+          "the control of the line above: weight of other queries of the pairs at the offsets of the gold "
+          "keys, where these are not gold", "the mean of 1 / n over these places",
+          "if it is near the line above, the head follows distance, not the pairs", over="such places",
+          group="pairs"),
+)  # fmt: skip
 
 
 class GoldPairs:
@@ -81,7 +61,7 @@ class GoldPairs:
         self.gold = np.zeros((len(self.gold_queries), keys.n), bool)
         self.gold[np.searchsorted(self.gold_queries, found[:, 0]), found[:, 1]] = True
         self.many = int(self.gold.sum())
-        named = positions("pair_candidates", candidates, keys.n)
+        named = marked("pair_candidates", candidates, keys.n)
         if candidates is not None and not named:
             raise HeadwiseError(
                 "pair_candidates", "at least one position", "none", "None stands for all keys"

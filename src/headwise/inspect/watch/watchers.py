@@ -14,7 +14,7 @@ from headwise.plain.types import Integers
 
 
 @dataclass(kw_only=True)
-class Extras:
+class Watchers:
     """Wishes, as ``inspect_heads`` and ``inspect_qk`` take them, and the watchers that fulfil them.
 
     ``heads`` is the number of heads of all layers together; ``written`` what a model wrote, None where none
@@ -36,7 +36,7 @@ class Extras:
 
     def attach(
         self, scorer: Scorer, queries: Text, keys: Text | None = None, read: Text | None = None
-    ) -> "Extras":
+    ) -> "Watchers":
         """Listen to the scorer from now on.
 
         Args:

@@ -6,11 +6,11 @@ from typing import Any
 
 from headwise.learn.book.exercises import exercises
 from headwise.learn.book.figures import figures
-from headwise.learn.book.heads import HEADS
-from headwise.learn.book.ideas import AROUND, SIZES
+from headwise.learn.book.lessons_heads import HEADS
+from headwise.learn.book.lessons_ideas import AROUND, SIZES
+from headwise.learn.book.lessons_worked import WORKED
 from headwise.learn.book.questions import questions
-from headwise.learn.book.worked import WORKED
-from headwise.learn.items import Lesson, plain
+from headwise.learn.curriculum import Lesson, plain
 from headwise.plain.version import __version__
 
 SCHEMA = "headwise.book"

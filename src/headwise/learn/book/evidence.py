@@ -7,18 +7,17 @@ import numpy as np
 from headwise.costs import cost
 from headwise.costs.sweep import head_sweep
 from headwise.errors import HeadwiseError
-from headwise.learn.book.heads import diversity, joining, positions
-from headwise.learn.book.small import (
+from headwise.learn.book.experiments import (
     BLIND,
+    attention_row,
     block_inputs,
     favourites_by_width,
     heads_of,
-    row,
     spread_of_products,
 )
-from headwise.learn.book.worked import given, trace_of
-from headwise.plain.numbers import count, error, number
-from headwise.plain.numbers import row as numbers_row
+from headwise.learn.book.lessons_heads import diversity, joining, positions
+from headwise.learn.book.lessons_worked import example_trace, given
+from headwise.plain.numbers import count, error, number, vector
 from headwise.reference import reference_attention
 
 
@@ -46,7 +45,7 @@ def same_projections() -> str:
 
 
 def scale_of_head() -> str:
-    sizes = trace_of("2.1").sizes
+    sizes = example_trace("2.1").sizes
     d_k, d_model = sizes["d_k"], sizes["d_in"]
     return (
         f"d_model {d_model}, h {sizes['h']}: 1/\u221a{d_k} = {number(1 / np.sqrt(d_k))}, and not "
@@ -75,7 +74,7 @@ def parameters_of_heads() -> str:
 
 
 def self_weight() -> str:
-    trace = trace_of("G")
+    trace = example_trace("G")
     weights = trace["weights"]["A_i"][0, 0]
     best = int(weights.argmax())
     return (
@@ -85,7 +84,7 @@ def self_weight() -> str:
 
 
 def cross_shapes() -> str:
-    sizes = trace_of("H").sizes
+    sizes = example_trace("H").sizes
     return (
         f"Example H: {sizes['n_q']} queries, {sizes['n_k']} keys, {sizes['h']} heads: grids of "
         f"{sizes['n_q']} \u00d7 {sizes['n_k']}, head outputs of {sizes['n_q']} \u00d7 {sizes['d_v']}."
@@ -102,17 +101,14 @@ def refused_heads() -> str:
 
 
 def negative_scores() -> str:
-    trace = trace_of("E")
-    return (
-        f"Scores {numbers_row(given('E')['scores'][0])} give weights "
-        f"{numbers_row(trace['weights']['A_i'][0, 0])}."
-    )
+    trace = example_trace("E")
+    return f"Scores {vector(given('E')['scores'][0])} give weights {vector(trace['weights']['A_i'][0, 0])}."
 
 
 def hidden_weights() -> str:
     q = np.array([(0, 1), (1, 1), (1, -1), *given("4.2")["query"]], np.float64)
     _, weights, _ = reference_attention(q, given("4.2")["key"], given("4.2")["value"], is_causal=True)
-    return f"Causal weights of query 1 over four keys: {numbers_row(weights[1])}."
+    return f"Causal weights of query 1 over four keys: {vector(weights[1])}."
 
 
 def four_ways_apart() -> str:
@@ -125,7 +121,7 @@ def four_ways_apart() -> str:
 
 
 def grid_shape() -> str:
-    sizes = trace_of("2.1").sizes
+    sizes = example_trace("2.1").sizes
     n, d_k = sizes["n_q"], sizes["d_k"]
     return (
         f"Q_i is {n} \u00d7 {d_k}, K_i\u1d40 is {d_k} \u00d7 {n}: their product is {n} \u00d7 {n}, and d_k "
@@ -134,15 +130,12 @@ def grid_shape() -> str:
 
 
 def rows_sum() -> str:
-    weights = trace_of("A")["weights"]["A_i"][0]
-    return (
-        f"Example A: its rows sum to {numbers_row(weights.sum(-1))}, the whole grid to "
-        f"{number(weights.sum())}."
-    )
+    weights = example_trace("A")["weights"]["A_i"][0]
+    return f"Example A: its rows sum to {vector(weights.sum(-1))}, the whole grid to {number(weights.sum())}."
 
 
 def w_o_shape() -> str:
-    sizes = trace_of("2.1").sizes
+    sizes = example_trace("2.1").sizes
     return (
         f"h\u00b7d_v = {sizes['h']} \u00b7 {sizes['d_v']} = {sizes['h'] * sizes['d_v']}, so W_O is "
         f"{sizes['h'] * sizes['d_v']} \u00d7 {sizes['d_out']}."
@@ -175,9 +168,9 @@ def spread_at_64() -> str:
 
 
 def mask_after_softmax() -> str:
-    weights = row(given("2.3")["scores"][0]).weights
+    weights = attention_row(given("2.3")["scores"][0]).weights
     return (
-        f"Weights {numbers_row(weights.round(4))} without the last one sum to "
+        f"Weights {vector(weights.round(4))} without the last one sum to "
         f"{number(weights[:2].sum().round(4))}."
     )
 
@@ -193,19 +186,19 @@ def one_head() -> str:
 
 
 def equal_scores() -> str:
-    trace = trace_of("C")
+    trace = example_trace("C")
     values = given("C")["value"][:, 0]
     return (
-        f"Scores {numbers_row(given('C')['scores'][0])}, values {numbers_row(values)}: weights "
-        f"{numbers_row(trace['weights']['A_i'][0, 0])}, output {number(trace.output[0][0][0])}, their mean "
+        f"Scores {vector(given('C')['scores'][0])}, values {vector(values)}: weights "
+        f"{vector(trace['weights']['A_i'][0, 0])}, output {number(trace.output[0][0][0])}, their mean "
         f"{number(values.mean())}."
     )
 
 
 def huge_score() -> str:
-    trace = trace_of("D")
+    trace = example_trace("D")
     weight, output = float(trace["weights"]["A_i"][0, 0, 2]), float(trace.output[0][0][0])
-    return f"Scores {numbers_row(given('D')['scores'][0])}: weight {weight!r}, output {output!r}."
+    return f"Scores {vector(given('D')['scores'][0])}: weight {weight!r}, output {output!r}."
 
 
 def other_value_width() -> str:
@@ -215,25 +208,25 @@ def other_value_width() -> str:
 
 
 def equal_values() -> str:
-    trace = trace_of("5.2")
+    trace = example_trace("5.2")
     return (
-        f"All values {numbers_row(given('5.2')['value'][0])}, random scores: output of query 0 "
-        f"{numbers_row(trace.output[0][0])}."
+        f"All values {vector(given('5.2')['value'][0])}, random scores: output of query 0 "
+        f"{vector(trace.output[0][0])}."
     )
 
 
 def one_token() -> str:
-    alone = row([7.3], [[5.0]])
+    alone = attention_row([7.3], [[5.0]])
     return f"Score 7.3, value 5: weight {number(alone.weights[0])}, output {number(alone.output[0])}."
 
 
 def empty_row() -> str:
-    nothing = row([1, 2], [[5.0], [6.0]], seen=[False, False])
-    return f"Two hidden keys: weights {numbers_row(nothing.weights)}, output {number(nothing.output[0])}."
+    nothing = attention_row([1, 2], [[5.0], [6.0]], seen=[False, False])
+    return f"Two hidden keys: weights {vector(nothing.weights)}, output {number(nothing.output[0])}."
 
 
 def layer_widths() -> str:
-    sizes = trace_of("2.1").sizes
+    sizes = example_trace("2.1").sizes
     return f"In: {sizes['n_q']} \u00d7 {sizes['d_in']}; out: {sizes['n_q']} \u00d7 {sizes['d_out']}."
 
 
@@ -242,7 +235,7 @@ def parameters_512() -> str:
 
 
 def batched_heads() -> str:
-    trace = trace_of("2.1")
+    trace = example_trace("2.1")
     array = next(a for a in trace["weights"].arrays if a.name == "A_i")
     shape = " \u00d7 ".join(map(str, array.shape))
     return f"One array for all heads: weights of shape {shape}."

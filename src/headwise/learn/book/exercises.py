@@ -6,12 +6,11 @@ import numpy as np
 
 from headwise.costs import cost
 from headwise.costs.sweep import head_sweep
-from headwise.learn.book.heads import diversity, joining
-from headwise.learn.book.small import favourites_by_width, row, spread_of_products
-from headwise.learn.book.worked import given, trace_of
-from headwise.learn.items import Exercise, plain
-from headwise.plain.numbers import column, count, number
-from headwise.plain.numbers import row as numbers_row
+from headwise.learn.book.experiments import attention_row, favourites_by_width, spread_of_products
+from headwise.learn.book.lessons_heads import diversity, joining
+from headwise.learn.book.lessons_worked import example_trace, given
+from headwise.learn.curriculum import Exercise, plain
+from headwise.plain.numbers import column, count, number, vector
 
 
 def exercise_1_1() -> Exercise:
@@ -28,7 +27,7 @@ def exercise_1_1() -> Exercise:
 
 
 def exercise_1_2() -> Exercise:
-    sizes = trace_of("2.1").sizes
+    sizes = example_trace("2.1").sizes
     width = sizes["h"] * sizes["d_v"]
     return Exercise(
         "1.2",
@@ -47,7 +46,7 @@ def exercise_1_2() -> Exercise:
 
 
 def exercise_2_1() -> Exercise:
-    sizes = trace_of("2.1").sizes
+    sizes = example_trace("2.1").sizes
     n, d_k, d_v = sizes["n_q"], sizes["d_k"], sizes["d_v"]
     shapes = {"W_i": [sizes["d_in"], d_k], "Q_i": [n, d_k], "scores": [n, n], "head": [n, d_v]}
     lines = [f"{name}: {a} \u00d7 {b}" for name, (a, b) in shapes.items()]
@@ -68,7 +67,7 @@ def exercise_2_1() -> Exercise:
 
 
 def exercise_2_2() -> Exercise:
-    trace = trace_of("2.2")
+    trace = example_trace("2.2")
     scaled, spread = float(trace["scaled"]["Z_i"][0, 0, 0]), spread_of_products()[63]
     return Exercise(
         "2.2",
@@ -87,7 +86,7 @@ def exercise_2_2() -> Exercise:
 
 
 def exercise_2_3() -> Exercise:
-    weights = row(given("2.3")["scores"][0]).weights
+    weights = attention_row(given("2.3")["scores"][0]).weights
     ratio = float(weights[2] / weights[0])
     return Exercise(
         "2.3",
@@ -96,7 +95,7 @@ def exercise_2_3() -> Exercise:
         "The scaled scores of one query are 4, 2 and 5. What are the weights, and how far ahead is the "
         "winner?",
         (
-            f"{numbers_row(np.round(weights, 4))}: the third key wins.",
+            f"{vector(np.round(weights, 4))}: the third key wins.",
             f"It has {number(ratio)} times the weight of the first: a gap of 1 in score is a factor e.",
         ),
         {"weights": plain(weights), "ratio": ratio},
@@ -131,7 +130,7 @@ def exercise_3_1() -> Exercise:
 
 
 def exercise_3_2() -> Exercise:
-    sizes = trace_of("2.1").sizes
+    sizes = example_trace("2.1").sizes
     found = joining()["ways"]
     away = float(np.abs(found["summed"] - found["concatenated"]).max())
     width = sizes["h"] * sizes["d_v"]
@@ -153,7 +152,7 @@ def exercise_3_2() -> Exercise:
 
 
 def exercise_3_3() -> Exercise:
-    trace = trace_of("3.3")
+    trace = example_trace("3.3")
     heads = trace["blend"]["O_i"]
     difference, overlap = float(np.abs(heads[0] - heads[1]).max()), diversity()["redundancy"]
     return Exercise(
@@ -190,7 +189,7 @@ def exercise_4_1() -> Exercise:
 
 
 def exercise_4_2() -> Exercise:
-    trace = trace_of("4.2")
+    trace = example_trace("4.2")
     scores, scaled = trace["scores"]["S_i"][0, 0], trace["scaled"]["Z_i"][0, 0]
     weights, output = trace["weights"]["A_i"][0, 0], np.array(trace.output)[0, 0]
     return Exercise(
@@ -200,10 +199,10 @@ def exercise_4_2() -> Exercise:
         "Causal, one head, d_k = 2, the last of four positions: q = (1, 0), keys (1, 0), (0, 1), (1, 1), "
         "(2, 0), values (1, 0), (0, 2), (3, 0), (0, 4). Compute the output.",
         (
-            f"Scores {numbers_row(scores)}, divided by \u221a2: ({', '.join(column(scaled, 4))}). The last "
+            f"Scores {vector(scores)}, divided by \u221a2: ({', '.join(column(scaled, 4))}). The last "
             "query sees all four keys.",
             f"Weights ({', '.join(column(weights, 4))}); output ({', '.join(column(output, 4))}), to six "
-            f"decimals {numbers_row(output)}.",
+            f"decimals {vector(output)}.",
         ),
         {"weights": plain(weights), "output": plain(output)},
         "causal",
@@ -234,7 +233,7 @@ def exercise_5_1() -> Exercise:
 
 
 def exercise_5_2() -> Exercise:
-    trace, value = trace_of("5.2"), given("5.2")["value"]
+    trace, value = example_trace("5.2"), given("5.2")["value"]
     away = float(np.abs(np.array(trace.output)[0] - value[0]).max())
     return Exercise(
         "5.2",
@@ -244,7 +243,7 @@ def exercise_5_2() -> Exercise:
         "from.",
         (
             "\u03a3_j w_ij v = v \u03a3_j w_ij = v, because every row of weights sums to 1.",
-            f"With v = {numbers_row(value[0])} and random scores the outputs stray from v by {number(away)}. "
+            f"With v = {vector(value[0])} and random scores the outputs stray from v by {number(away)}. "
             "Attention only averages: it needs values that differ, and weights that pick among them.",
         ),
         {"away": away, "value": plain(value[0])},
@@ -253,7 +252,7 @@ def exercise_5_2() -> Exercise:
 
 
 def exercise_5_3() -> Exercise:
-    sizes = trace_of("5.3").sizes
+    sizes = example_trace("5.3").sizes
     n_q, n_k = sizes["n_q"], sizes["n_k"]
     return Exercise(
         "5.3",

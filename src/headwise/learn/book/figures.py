@@ -1,18 +1,25 @@
-"""The figures of the book as plain data, computed here and drawn by ``headwise.render.book_figures``."""
+"""The figures of the book as plain data, computed here and drawn by ``headwise.render.book.figures``."""
 
 from typing import Any
 
 import numpy as np
 
-from headwise.learn.book.small import BLIND, SAMPLES, WIDEST, favourites_by_width, row, spread_of_products
-from headwise.learn.book.worked import trace_of
-from headwise.learn.items import plain
+from headwise.learn.book.experiments import (
+    BLIND,
+    SAMPLES,
+    WIDEST,
+    attention_row,
+    favourites_by_width,
+    spread_of_products,
+)
+from headwise.learn.book.lessons_worked import example_trace
+from headwise.learn.curriculum import plain
 
 
 def collapse() -> dict[str, Any]:
     """Weight of the dominant key of three against its lead over the others, 0 … 20."""
     gaps = np.linspace(0, 20, 161)
-    weights = [row([0, 0, gap]).weights[2] for gap in gaps]
+    weights = [attention_row([0, 0, gap]).weights[2] for gap in gaps]
     return {
         "kind": "curve",
         "title": "The collapse of softmax",
@@ -30,7 +37,7 @@ def collapse() -> dict[str, Any]:
 
 def slices() -> dict[str, Any]:
     """Q's columns sliced into h blocks of d_k beside the n x n grid of one head."""
-    trace = trace_of("2.1")
+    trace = example_trace("2.1")
     sizes = trace.sizes
     return {
         "kind": "slices",
@@ -65,7 +72,7 @@ def spread() -> dict[str, Any]:
 
 def links() -> dict[str, Any]:
     """Lines from "it" to the six tokens, as thick as the weights."""
-    trace = trace_of("G")
+    trace = example_trace("G")
     return {
         "kind": "links",
         "title": "Where \u201cit\u201d looks",
@@ -76,7 +83,7 @@ def links() -> dict[str, Any]:
 
 def grid() -> dict[str, Any]:
     """The 10 x 10 grid of exercise 2.1."""
-    trace = trace_of("2.1")
+    trace = example_trace("2.1")
     return {
         "kind": "grid",
         "title": "One score for every pair of tokens",
@@ -89,7 +96,7 @@ def grid() -> dict[str, Any]:
 
 def cross() -> dict[str, Any]:
     """The n_q x n_k grid of exercise 5.3, and the shapes through W_O."""
-    trace = trace_of("5.3")
+    trace = example_trace("5.3")
     sizes = trace.sizes
     n_q, n_k, h, d_v = sizes["n_q"], sizes["n_k"], sizes["h"], sizes["d_v"]
     return {

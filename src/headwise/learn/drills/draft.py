@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from headwise.learn.listings import WRONG_LINES, WrongLine
-from headwise.plain.numbers import row as numbers_row
-from headwise.trace import explain
+from headwise.plain.numbers import vector
 from headwise.trace.data import Trace
 
 ROUNDED = 5e-4  # how far an answer worked by hand may be off
@@ -30,10 +29,11 @@ class Draft:
     right: str = ""
 
 
+Item = TypeVar("Item")
 Maker = Callable[[np.random.Generator], Draft]
 
 
-def pick(rng: np.random.Generator, pool: Sequence[Any]) -> Any:
+def pick(rng: np.random.Generator, pool: Sequence[Item]) -> Item:
     return pool[int(rng.integers(len(pool)))]
 
 
@@ -61,12 +61,7 @@ def small_rows(rng: np.random.Generator, rows: int, columns: int, low: int = -2,
 
 def listed(rows: np.ndarray) -> str:
     """(1, 0), (0, 2)"""
-    return ", ".join(numbers_row(row) if len(row) > 1 else f"({numbers_row(row)})" for row in rows)
-
-
-def trace_of(**arguments: Any) -> Trace:
-    """The trace that an answer is read off and that is its solution."""
-    return explain(**arguments)
+    return ", ".join(vector(row) if len(row) > 1 else f"({vector(row)})" for row in rows)
 
 
 def spot_the_error(rng: np.random.Generator, causal: bool) -> Draft:

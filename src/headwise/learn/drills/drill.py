@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from headwise.errors import HeadwiseError
-from headwise.learn.drills import easy, hard
+from headwise.learn.curriculum import LEVELS
+from headwise.learn.drills import levels_1_to_3, levels_4_to_5
 from headwise.learn.drills.draft import Draft, Maker
 from headwise.learn.drills.grading import Grade, grade_choice, grade_numbers
-from headwise.learn.items import LEVELS
 from headwise.trace.data import Trace
 
-MAKERS: dict[int, tuple[Maker, ...]] = {**easy.MAKERS, **hard.MAKERS}
+MAKERS: dict[int, tuple[Maker, ...]] = {**levels_1_to_3.MAKERS, **levels_4_to_5.MAKERS}
 
 
 @dataclass(frozen=True)

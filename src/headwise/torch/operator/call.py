@@ -1,26 +1,19 @@
 """One call as the operator sees it: tensors and plain values, and the way back to a checked problem."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise.compute.problem import Problem, build_problem
 from headwise.compute.request import AuxRequest, answer_axes, answers_to
 from headwise.errors import CapabilityError, DtypeError, HeadwiseError
+from headwise.plain.types import Array
 from headwise.torch.tiled.tiles import Extras, Tiles
 
-# What takes part in gradients comes first; backward answers for these.
-DIFFERENTIABLE = ("query", "key", "value", "attn_mask", "attn_bias", "alibi_slopes", "sinks")
-INDICES = (
-    "query_lengths", "kv_lengths", "query_ids", "key_ids", "query_offsets", "seed", "key_tokens",
-    "query_tokens", "classes",
-)  # fmt: skip
-TENSORS = (*DIFFERENTIABLE, *INDICES)
 ASKED = ("statistics", "top_k", "sink_mass", "relative", "pooled")
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 HALF = (torch.float16, torch.bfloat16)
@@ -28,7 +21,8 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Call:
-    """Arguments of ``headwise::attend``; :meth:`check` and :meth:`problem` refuse what does not fit."""
+    """Arguments of ``headwise::attend``, whose signature is made of these fields, tensors first, and of them
+    what takes part in gradients; :meth:`check` and :meth:`problem` refuse what does not fit."""
 
     query: Tensor
     key: Tensor
@@ -227,6 +221,11 @@ class Call:
             raise DtypeError(name, expected, _named(tensor.dtype), hint)
 
 
+TYPES = {part.name: part.type for part in fields(Call)}
+TENSORS = tuple(name for name, kind in TYPES.items() if kind in (Tensor, Tensor | None))
+DIFFERENTIABLE = TENSORS[:7]  # backward answers for these
+
+
 def make_call(tensors: Sequence[Tensor | None], values: Mapping[str, Any]) -> Call:
     """The call of these tensors, in the order of ``TENSORS`` (the last of them may be left out)."""
     named: dict[str, Any] = dict(zip(TENSORS, tensors, strict=False))
@@ -265,11 +264,11 @@ def _visible(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.dtype not in HALF
 
 
-def _view(tensor: Tensor) -> NDArray[Any]:
+def _view(tensor: Tensor) -> Array:
     """The tensor as NumPy sees it; of one in other memory or of another width only the shape is seen."""
     tensor = tensor.detach()
     if _visible(tensor):
-        view: NDArray[Any] = tensor.resolve_neg().numpy()
+        view: Array = tensor.resolve_neg().numpy()
         return view
     dtype = {torch.bool: np.bool_, torch.float64: np.float64}.get(tensor.dtype, np.float32)
     if not tensor.is_floating_point() and tensor.dtype != torch.bool:

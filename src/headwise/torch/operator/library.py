@@ -13,15 +13,20 @@ from torch.utils.flop_counter import register_flop_formula
 
 from headwise.compute.request import ANSWERS
 from headwise.errors import CapabilityError
-from headwise.torch.operator.call import DIFFERENTIABLE, TENSORS, answer_shapes, make_call
+from headwise.torch.operator.call import DIFFERENTIABLE, TENSORS, TYPES, answer_shapes, make_call
 from headwise.torch.operator.dispatch import compute, differentiate
 
-_TENSORS = ", ".join(f"{'Tensor' if name in DIFFERENTIABLE[:3] else 'Tensor?'} {name}" for name in TENSORS)
-_VALUES = (
-    "float? scale, bool is_causal, bool? enable_gqa, str? alignment, SymInt? offset, SymInt? window_left, "
-    "SymInt? window_right, float? softcap, float dropout_p, str statistics, SymInt top_k, SymInt sink_mass, "
-    "SymInt[] relative, SymInt pooled, SymInt class_count, str implementation, int? num_threads"
-)
+# How the schema writes the types of a call. Numbers may be symbols of the compiler, but not that of threads.
+_WORDS: dict[Any, str] = {
+    Tensor: "Tensor", Tensor | None: "Tensor?", float: "float", float | None: "float?", bool: "bool",
+    bool | None: "bool?", int: "SymInt", int | None: "SymInt?", tuple[int, ...]: "SymInt[]", str: "str",
+    str | None: "str?",
+}  # fmt: skip
+_WRITTEN = {name: f"{_WORDS[kind]} {name}" for name, kind in TYPES.items()} | {
+    "num_threads": "int? num_threads"
+}
+_TENSORS = ", ".join(_WRITTEN[name] for name in TENSORS)
+_VALUES = ", ".join(text for name, text in _WRITTEN.items() if name not in TENSORS)
 _ANSWERS = (
     "Tensor? grad_output, Tensor? grad_lse, Tensor? grad_entropy, Tensor output, Tensor lse, Tensor? entropy"
 )

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from headwise.trace import checks, explain
-from headwise.trace.math import softmax
+from headwise.trace import claims, explain
+from headwise.trace.arithmetic import softmax
 
 SCORES = np.random.default_rng(0).normal(size=(2, 3, 4))
 SEEN = np.ones(SCORES.shape, bool)
@@ -26,43 +26,43 @@ def changed(array, place, value):
 
 
 RIGHT = {
-    "rows": lambda: checks.rows_sum_to_one(WEIGHTS, EMPTY),
-    "sign": lambda: checks.never_negative(WEIGHTS),
-    "hidden weight": lambda: checks.hidden_weight_zero(WEIGHTS, SEEN),
-    "hidden score": lambda: checks.nothing_hidden_is_seen(MASKED, SEEN),
-    "later key": lambda: checks.no_later_key(np.tril(np.ones((3, 3), bool), -1), -1),
-    "shift": lambda: checks.shift_changes_nothing(MASKED, WEIGHTS),
-    "hull": lambda: checks.inside_the_hull(BLEND, VALUE, SEEN),
-    "equal": lambda: checks.equal("k", "c", BLEND, BLEND + 1e-14),
-    "dimension": lambda: checks.dimensions("k", "c", 8, 8),
+    "rows": lambda: claims.rows_sum_to_one(WEIGHTS, EMPTY),
+    "sign": lambda: claims.never_negative(WEIGHTS),
+    "hidden weight": lambda: claims.hidden_weight_zero(WEIGHTS, SEEN),
+    "hidden score": lambda: claims.nothing_hidden_is_seen(MASKED, SEEN),
+    "later key": lambda: claims.no_later_key(np.tril(np.ones((3, 3), bool), -1), -1),
+    "shift": lambda: claims.shift_changes_nothing(MASKED, WEIGHTS),
+    "hull": lambda: claims.inside_the_hull(BLEND, VALUE, SEEN),
+    "equal": lambda: claims.equal("k", "c", BLEND, BLEND + 1e-14),
+    "dimension": lambda: claims.dimensions("k", "c", 8, 8),
 }
 WRONG = {
-    "rows over the whole grid": lambda: checks.rows_sum_to_one(WEIGHTS / 3, EMPTY),
-    "rows after dropout": lambda: checks.rows_sum_to_one(changed(WEIGHTS, (1, 1, 1), 0), EMPTY),
-    "an empty row that is uniform": lambda: checks.rows_sum_to_one(changed(WEIGHTS, (0, 0), 0.25), EMPTY),
-    "a negative weight": lambda: checks.never_negative(changed(WEIGHTS, (1, 1, 1), -1e-300)),
-    "a tiny weight on a hidden key": lambda: checks.hidden_weight_zero(
+    "rows over the whole grid": lambda: claims.rows_sum_to_one(WEIGHTS / 3, EMPTY),
+    "rows after dropout": lambda: claims.rows_sum_to_one(changed(WEIGHTS, (1, 1, 1), 0), EMPTY),
+    "an empty row that is uniform": lambda: claims.rows_sum_to_one(changed(WEIGHTS, (0, 0), 0.25), EMPTY),
+    "a negative weight": lambda: claims.never_negative(changed(WEIGHTS, (1, 1, 1), -1e-300)),
+    "a tiny weight on a hidden key": lambda: claims.hidden_weight_zero(
         changed(WEIGHTS, (1, 1, 3), 1e-30), SEEN
     ),
-    "a mask of -10000": lambda: checks.nothing_hidden_is_seen(np.where(SEEN, SCORES, -1e4), SEEN),
-    "one key too far": lambda: checks.no_later_key(np.tril(np.ones((3, 3), bool), 1), 0),
-    "softmax with an offset": lambda: checks.shift_changes_nothing(MASKED, WEIGHTS * 0.99),
-    "an output outside": lambda: checks.inside_the_hull(changed(BLEND, (1, 2, 0), 9.0), VALUE, SEEN),
-    "an output just outside": lambda: checks.inside_the_hull(
+    "a mask of -10000": lambda: claims.nothing_hidden_is_seen(np.where(SEEN, SCORES, -1e4), SEEN),
+    "one key too far": lambda: claims.no_later_key(np.tril(np.ones((3, 3), bool), 1), 0),
+    "softmax with an offset": lambda: claims.shift_changes_nothing(MASKED, WEIGHTS * 0.99),
+    "an output outside": lambda: claims.inside_the_hull(changed(BLEND, (1, 2, 0), 9.0), VALUE, SEEN),
+    "an output just outside": lambda: claims.inside_the_hull(
         changed(BLEND, (1, 2, 0), VALUE[1, :3, 0].max() + 1e-9), VALUE, SEEN
     ),
-    "a value that only a hidden key has": lambda: checks.inside_the_hull(
+    "a value that only a hidden key has": lambda: claims.inside_the_hull(
         changed(BLEND, (1, 2, 0), 50.0), changed(VALUE, (1, 3, 0), 100.0), SEEN
     ),
-    "an empty row that is not 0": lambda: checks.inside_the_hull(
+    "an empty row that is not 0": lambda: claims.inside_the_hull(
         changed(BLEND, (0, 0, 0), 1e-9), VALUE, SEEN
     ),
-    "an output that is NaN": lambda: checks.inside_the_hull(changed(BLEND, (1, 2, 0), np.nan), VALUE, SEEN),
-    "unequal": lambda: checks.equal("k", "c", BLEND, BLEND + 1e-9),
-    "unequal in the last bit": lambda: checks.equal("k", "c", BLEND, np.nextafter(BLEND, 9), exact=True),
-    "another shape": lambda: checks.equal("k", "c", BLEND, BLEND[0]),
-    "another size": lambda: checks.dimensions("k", "c", 64, 512),
-    "not a number": lambda: checks.make("k", "c", math.nan, 1.0),
+    "an output that is NaN": lambda: claims.inside_the_hull(changed(BLEND, (1, 2, 0), np.nan), VALUE, SEEN),
+    "unequal": lambda: claims.equal("k", "c", BLEND, BLEND + 1e-9),
+    "unequal in the last bit": lambda: claims.equal("k", "c", BLEND, np.nextafter(BLEND, 9), exact=True),
+    "another shape": lambda: claims.equal("k", "c", BLEND, BLEND[0]),
+    "another size": lambda: claims.dimensions("k", "c", 64, 512),
+    "not a number": lambda: claims.make("k", "c", math.nan, 1.0),
 }
 
 
@@ -79,23 +79,23 @@ def test_it_fails(name):
 
 
 def test_the_error_is_the_one_found():
-    assert checks.rows_sum_to_one(WEIGHTS / 2, EMPTY).error == pytest.approx(0.5)
-    assert checks.no_later_key(np.ones((2, 4), bool), 1).error == 2
-    assert checks.inside_the_hull(changed(BLEND, (1, 2, 0), 9.0), VALUE, SEEN).error == pytest.approx(
+    assert claims.rows_sum_to_one(WEIGHTS / 2, EMPTY).error == pytest.approx(0.5)
+    assert claims.no_later_key(np.ones((2, 4), bool), 1).error == 2
+    assert claims.inside_the_hull(changed(BLEND, (1, 2, 0), 9.0), VALUE, SEEN).error == pytest.approx(
         9 - VALUE[1, :3, 0].max()
     )
-    assert checks.dimensions("k", "c", 64, 512).error == 448
+    assert claims.dimensions("k", "c", 64, 512).error == 448
 
 
 def test_claims_mention_empty_rows_only_where_there_are_some():
-    assert "to 0" in checks.rows_sum_to_one(WEIGHTS, EMPTY).claim
-    assert "to 0" not in checks.rows_sum_to_one(softmax(SCORES), EMPTY & False).claim
+    assert "to 0" in claims.rows_sum_to_one(WEIGHTS, EMPTY).claim
+    assert "to 0" not in claims.rows_sum_to_one(softmax(SCORES), EMPTY & False).claim
 
 
 def test_an_infinite_error_holds_under_no_tolerance():
-    assert not checks.make("k", "c", float("inf"), float("inf")).holds
-    assert not checks.make("k", "c", float("nan"), float("inf")).holds
-    assert checks.make("k", "c", 1.0, float("inf")).holds
+    assert not claims.make("k", "c", float("inf"), float("inf")).holds
+    assert not claims.make("k", "c", float("nan"), float("inf")).holds
+    assert claims.make("k", "c", 1.0, float("inf")).holds
 
 
 def test_a_check_that_passes_on_a_large_error_says_why():
@@ -130,7 +130,7 @@ def test_numbers_of_common_size_need_no_word():
 
 @pytest.mark.parametrize("error", [np.nan, np.inf])
 def test_an_error_that_is_no_number_never_holds(error):
-    check = checks.make("k", "c", error, np.inf)
+    check = claims.make("k", "c", error, np.inf)
     assert (
         not check.holds
         and check.error > check.tolerance

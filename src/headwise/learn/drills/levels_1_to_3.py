@@ -15,12 +15,11 @@ from headwise.learn.drills.draft import (
     sizes,
     small_rows,
     spot_the_error,
-    trace_of,
     whole,
 )
-from headwise.plain.numbers import count, number
-from headwise.plain.numbers import row as numbers_row
+from headwise.plain.numbers import count, number, vector
 from headwise.plain.words import counted
+from headwise.trace import explain
 
 # ---------------------------------------------------------------- level 1: recognise
 
@@ -84,7 +83,7 @@ def scaled_score(rng: np.random.Generator) -> Draft:
     d_k = pick(rng, (4, 16, 25, 36, 49, 64, 100, 144))
     raw = float(whole(rng, -60, 60))
     query, key = np.ones((1, d_k)), np.full((1, d_k), raw / d_k)
-    scaled = float(trace_of(query=query, key=key, value=np.ones((1, 1)))["scaled"]["Z_i"][0, 0, 0])
+    scaled = float(explain(query=query, key=key, value=np.ones((1, 1)))["scaled"]["Z_i"][0, 0, 0])
     return Draft(
         "scaled score",
         f"d_k = {d_k}, q \u00b7 k = {number(raw)}. What is the scaled score?",
@@ -96,10 +95,10 @@ def scaled_score(rng: np.random.Generator) -> Draft:
 
 def softmax_by_hand(rng: np.random.Generator) -> Draft:
     scores = rng.integers(-3, 7, size=(1, 3)).astype(np.float64)
-    trace = trace_of(scores=scores, value=np.eye(3), title="Softmax of three scores")
+    trace = explain(scores=scores, value=np.eye(3), title="Softmax of three scores")
     return Draft(
         "softmax by hand",
-        f"The scaled scores of one query are {numbers_row(scores[0])}. What are its three weights?",
+        f"The scaled scores of one query are {vector(scores[0])}. What are its three weights?",
         trace=trace,
         expected=tuple(trace["weights"]["A_i"][0, 0].tolist()),
         tolerance=ROUNDED,
@@ -129,10 +128,10 @@ def head_shapes(rng: np.random.Generator) -> Draft:
 
 def dot_products(rng: np.random.Generator) -> Draft:
     query, key = small_rows(rng, 1, 3), small_rows(rng, 3, 3)
-    trace = trace_of(query=query, key=key, value=np.eye(3), title="One query, three keys")
+    trace = explain(query=query, key=key, value=np.eye(3), title="One query, three keys")
     return Draft(
         "scores",
-        f"q = {numbers_row(query[0])}; keys {listed(key)}. What are the three raw scores q \u00b7 k?",
+        f"q = {vector(query[0])}; keys {listed(key)}. What are the three raw scores q \u00b7 k?",
         trace=trace,
         expected=tuple(trace["scores"]["S_i"][0, 0].tolist()),
         tolerance=0.0,
@@ -148,12 +147,12 @@ def causal_row(rng: np.random.Generator) -> Draft:
     scores = rng.integers(-2, 5, size=(n, n)).astype(np.float64)
     # The asked row alone, at its position: the solution then works this row and no other.
     title = f"Causal attention: query {i} of {n}, on its own"
-    row = {"scores": scores[i : i + 1], "value": np.eye(n), "is_causal": True, "query_offset": i}
-    trace = trace_of(**row, title=title)
+    row, value = scores[i : i + 1], np.eye(n)
+    trace = explain(scores=row, value=value, is_causal=True, query_offset=i, title=title)
     return Draft(
         "causal row",
         f"Causal self-attention over {n} tokens. Query {i} (counting from 0) has scaled scores "
-        f"{numbers_row(scores[i])} before the mask. What are its {n} weights?",
+        f"{vector(scores[i])} before the mask. What are its {n} weights?",
         trace=trace,
         expected=tuple(trace["weights"]["A_i"][0, 0].tolist()),
         tolerance=ROUNDED,
@@ -201,10 +200,10 @@ def other_heads(rng: np.random.Generator) -> Draft:
 
 def blend(rng: np.random.Generator) -> Draft:
     scores, value = rng.integers(-1, 4, size=(1, 3)).astype(np.float64), small_rows(rng, 3, 2, 0, 6)
-    trace = trace_of(scores=scores, value=value, title="Scores to output")
+    trace = explain(scores=scores, value=value, title="Scores to output")
     return Draft(
         "output of a row",
-        f"Scaled scores {numbers_row(scores[0])}, values {listed(value)}. What is the output (two numbers)?",
+        f"Scaled scores {vector(scores[0])}, values {listed(value)}. What is the output (two numbers)?",
         trace=trace,
         expected=tuple(trace.output[0][0]),
         tolerance=5 * ROUNDED,
@@ -218,12 +217,12 @@ def error_plain(rng: np.random.Generator) -> Draft:
 def who_wins(rng: np.random.Generator) -> Draft:
     names = ("key 0", "key 1", "key 2", "key 3")
     scores = rng.permutation(np.arange(-4, 5))[:4].astype(np.float64)
-    trace = trace_of(scores=scores[None], value=np.eye(4), title="Which key wins?")
+    trace = explain(scores=scores[None], value=np.eye(4), title="Which key wins?")
     weights = trace["weights"]["A_i"][0, 0]
     order = np.argsort(-weights)
     return Draft(
         "largest weight",
-        f"Scaled scores {numbers_row(scores)} over four keys. Which key gets the second largest weight?",
+        f"Scaled scores {vector(scores)} over four keys. Which key gets the second largest weight?",
         trace=trace,
         choices=shuffled(rng, names),
         right=names[int(order[1])],

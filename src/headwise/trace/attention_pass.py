@@ -5,12 +5,13 @@ from functools import cached_property
 
 import numpy as np
 
-from headwise.trace.math import Array, for_each_query_head, softmax
-from headwise.trace.parts import Letters
+from headwise.plain.types import Array
+from headwise.trace.arithmetic import for_each_query_head, softmax
+from headwise.trace.notation import Letters
 
 
 @dataclass(frozen=True)
-class Core:
+class AttentionPass:
     """One attention pass in float64, every array with its heads in front.
 
     ``query`` and ``key`` are None where the scores themselves were given. ``seen`` (h, n_q, n_k) says which

@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.errors import DtypeError, ShapeError
+from headwise.plain.types import Array
 from headwise.plain.values import is_number, shown
 
 _DEEPEST = 8  # lists in lists; no array of explain has as many axes
@@ -63,7 +63,7 @@ def _without_none(value: Any) -> Any:
     return -np.inf if value is None else value
 
 
-def _filled(name: str, value: Any, dtype: Any) -> NDArray[Any]:
+def _filled(name: str, value: Any, dtype: Any) -> Array:
     try:
         return np.array(value, dtype)
     except ValueError:

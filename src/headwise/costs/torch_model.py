@@ -11,9 +11,9 @@ from typing import Any
 from torch import nn
 
 from headwise.costs.data import Cost
-from headwise.costs.layer import Layer
-from headwise.costs.model import LayerKind, check_two_sided, count_layers
-from headwise.costs.modules import FORMS, Found
+from headwise.costs.sizes import Layer, LayerKind
+from headwise.costs.stack import check_two_sided, cost_of_layers
+from headwise.costs.torch_forms import FORMS, Found
 from headwise.errors import CapabilityError
 
 
@@ -46,7 +46,7 @@ def cost_of_model(model: nn.Module, *, causal: bool | None, work: dict[str, Any]
     if lengths["dtype_bytes"] is None:
         lengths["dtype_bytes"] = next(model.parameters()).element_size()
     count = f"{len(found)} attention module{'s' if len(found) > 1 else ''}"
-    return count_layers(kinds, f"{type(model).__name__}: {count}", lengths, notes)
+    return cost_of_layers(kinds, f"{type(model).__name__}: {count}", lengths, notes)
 
 
 def _kinds(found: list[Found], crosses: bool) -> list[LayerKind]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from headwise.costs import cost
 from headwise.costs.sweep import head_sweep
-from headwise.learn.book.small import row
+from headwise.learn.book.experiments import attention_row
 from headwise.learn.drills.draft import (
     ROUNDED,
     Draft,
@@ -14,12 +14,11 @@ from headwise.learn.drills.draft import (
     sizes,
     small_rows,
     spot_the_error,
-    trace_of,
     whole,
 )
-from headwise.plain.numbers import count, number
-from headwise.plain.numbers import row as numbers_row
+from headwise.plain.numbers import count, number, vector
 from headwise.plain.words import counted
+from headwise.trace import explain
 
 # ---------------------------------------------------------------- level 4: put together
 
@@ -61,10 +60,10 @@ def one_causal_query(rng: np.random.Generator) -> Draft:
         small_rows(rng, n, 2, -1, 2),
         small_rows(rng, n, 2, 0, 4),
     )
-    trace = trace_of(query=query, key=key, value=value, is_causal=True, title="A causal pass")
+    trace = explain(query=query, key=key, value=value, is_causal=True, title="A causal pass")
     return Draft(
         "a causal query, all the way",
-        f"Causal, one head, d_k = 2. Query {i} (counting from 0) is {numbers_row(query[i])}; keys "
+        f"Causal, one head, d_k = 2. Query {i} (counting from 0) is {vector(query[i])}; keys "
         f"{listed(key)}; values {listed(value)}. What is its output (two numbers)?",
         trace=trace,
         expected=tuple(trace.output[0][i]),
@@ -125,12 +124,12 @@ def cache_bytes(rng: np.random.Generator) -> Draft:
 def gap_from_ratio(rng: np.random.Generator) -> Draft:
     ratio = whole(rng, 2, 40)
     gap = float(np.log(ratio))
-    weights = row([gap, 0.0]).weights
+    weights = attention_row([gap, 0.0]).weights
     return Draft(
         "from weights back to scores",
         f"Of two keys one has {ratio} times the weight of the other. How far apart are their scaled scores?",
         f"w_1 / w_2 = e^(s_1 \u2212 s_2), so the gap is ln {ratio} = {number(gap)}. Check: scores "
-        f"{numbers_row([gap, 0.0])} give weights {numbers_row(weights)}, a ratio of "
+        f"{vector([gap, 0.0])} give weights {vector(weights)}, a ratio of "
         f"{number(weights[0] / weights[1])}.",
         expected=(gap,),
         tolerance=ROUNDED,
@@ -157,10 +156,10 @@ def equal_values(rng: np.random.Generator) -> Draft:
     value = small_rows(rng, 1, 2, -5, 5)
     n = whole(rng, 2, 4)
     query, key = small_rows(rng, 1, 2), small_rows(rng, n, 2)
-    trace = trace_of(query=query, key=key, value=np.tile(value, (n, 1)), title="Equal values")
+    trace = explain(query=query, key=key, value=np.tile(value, (n, 1)), title="Equal values")
     return Draft(
         "equal values",
-        f"q = {numbers_row(query[0])}; keys {listed(key)}; every value is {numbers_row(value[0])}. What is "
+        f"q = {vector(query[0])}; keys {listed(key)}; every value is {vector(value[0])}. What is "
         "the output (two numbers)?",
         "A weighted mean of equal rows is that row.",
         trace,
@@ -171,12 +170,12 @@ def equal_values(rng: np.random.Generator) -> Draft:
 
 def log_sum_exp(rng: np.random.Generator) -> Draft:
     scores = rng.integers(-2, 5, size=3).astype(np.float64)
-    found = row(scores)
+    found = attention_row(scores)
     ask, right = pick(rng, (("log-sum-exp", found.lse), ("entropy of the weights, in nats", found.entropy)))
     return Draft(
         "statistics of a row",
-        f"Scaled scores {numbers_row(scores)}. What is the {ask}?",
-        f"Weights {numbers_row(found.weights)}; log-sum-exp ln \u03a3 e^s = {number(found.lse)}; entropy "
+        f"Scaled scores {vector(scores)}. What is the {ask}?",
+        f"Weights {vector(found.weights)}; log-sum-exp ln \u03a3 e^s = {number(found.lse)}; entropy "
         f"\u2212\u03a3 w ln w = {number(found.entropy)}.",
         expected=(right,),
         tolerance=ROUNDED,
@@ -186,8 +185,8 @@ def log_sum_exp(rng: np.random.Generator) -> Draft:
 def two_halves(rng: np.random.Generator) -> Draft:
     """Attention over two sets of keys, merged by their log-sum-exp."""
     scores, value = rng.integers(-1, 4, size=4).astype(np.float64), small_rows(rng, 4, 1, 0, 9)
-    left, right = row(scores[:2], value[:2]), row(scores[2:], value[2:])
-    merged = row(scores, value)
+    left, right = attention_row(scores[:2], value[:2]), attention_row(scores[2:], value[2:])
+    merged = attention_row(scores, value)
     a, b = np.exp([left.lse, right.lse])
     return Draft(
         "merging two halves",

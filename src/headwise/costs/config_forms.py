@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headwise.costs.layer import Layer, LayerKind, make_layer, whole
+from headwise.costs.sizes import Layer, LayerKind, make_layer, whole
 from headwise.errors import CapabilityError, HeadwiseError
 from headwise.plain.values import shown
 

@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 
 from headwise.costs.sweep import EXPONENTIAL, head_sweep
-from headwise.learn.book.small import block_inputs, encoder_layer, spread_of_products
-from headwise.learn.book.worked import given, trace_of
-from headwise.learn.items import Lesson, plain
-from headwise.plain.numbers import count, number
-from headwise.plain.numbers import row as numbers_row
+from headwise.learn.book.experiments import block_inputs, encoder_layer, spread_of_products
+from headwise.learn.book.lessons_worked import example_trace, given
+from headwise.learn.curriculum import Lesson, plain
+from headwise.plain.numbers import count, number, vector
 from headwise.reference import reference_attention
 
 
 def lesson_shapes() -> Lesson:
-    sizes = trace_of("2.1").sizes
+    sizes = example_trace("2.1").sizes
     n, d_k, h, d_model = sizes["n_q"], sizes["d_k"], sizes["h"], sizes["d_in"]
     table = (
         ("slice of W_Q for one head", f"{d_model} \u00d7 {d_k}"),
@@ -79,7 +78,7 @@ def lesson_scale() -> Lesson:
 
 
 def lesson_causal() -> Lesson:
-    arguments, trace = given("4.2"), trace_of("4.2")
+    arguments, trace = given("4.2"), example_trace("4.2")
     weights, output = trace["weights"]["A_i"][0, 0], trace.output[0][0]
     query = np.array([(0, 1), (1, 1), (1, -1), *arguments["query"]], np.float64)
     key, value = arguments["key"], arguments["value"]
@@ -97,9 +96,9 @@ def lesson_causal() -> Lesson:
         ),
         "w_ij = 0 for j > i",
         (
-            ("weights of query 0", numbers_row(all_weights[0])),
-            ("weights of query 3", numbers_row(weights)),
-            ("output of query 3", numbers_row(output)),
+            ("weights of query 0", vector(all_weights[0])),
+            ("weights of query 3", vector(weights)),
+            ("output of query 3", vector(output)),
         ),
         {"weights": plain(weights), "output": plain(output), "all_weights": plain(all_weights)},
         plain({"kind": "grid", "query": query, "key": key, "value": value, "causal": True}),

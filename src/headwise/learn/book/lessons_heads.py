@@ -7,19 +7,18 @@ import numpy as np
 
 from headwise.compute.block import multi_head_attention
 from headwise.compute.positions import sinusoidal
-from headwise.learn.book.small import (
+from headwise.learn.book.experiments import (
     BLIND,
+    attention_row,
     block_inputs,
     favourites_by_width,
     four_ways,
     heads_of,
     redundancy,
-    row,
 )
-from headwise.learn.book.worked import given, trace_of
-from headwise.learn.items import Lesson, plain
-from headwise.plain.numbers import error, number
-from headwise.plain.numbers import row as numbers_row
+from headwise.learn.book.lessons_worked import example_trace, given
+from headwise.learn.curriculum import Lesson, plain
+from headwise.plain.numbers import error, number, vector
 
 WORDS = ("dog", "bites", "man", "today")
 SHUFFLED = (2, 0, 3, 1)
@@ -183,7 +182,7 @@ def lesson_narrow() -> Lesson:
 
 
 def lesson_edges() -> Lesson:
-    trace = trace_of("5.2")
+    trace = example_trace("5.2")
     value = given("5.2")["value"]
     away = float(np.abs(np.array(trace.output)[0] - value[0]).max())
     made = block_inputs(1, 3, 4)
@@ -191,8 +190,8 @@ def lesson_edges() -> Lesson:
     block = multi_head_attention(made["x"], **weights, num_heads=1)
     head, _ = heads_of(made["x"], made["w_q"], made["w_k"], made["w_v"], 1)
     plain_head = float(np.abs(head[0] @ made["w_o"] - block).max())
-    alone = row([7.3], [[5.0]])
-    nothing = row([1, 2], [[5.0], [6.0]], seen=[False, False])
+    alone = attention_row([7.3], [[5.0]])
+    nothing = attention_row([1, 2], [[5.0], [6.0]], seen=[False, False])
     return Lesson(
         "edges",
         "Where attention can do nothing",
@@ -211,7 +210,7 @@ def lesson_edges() -> Lesson:
                 "one token, score 7.3: weight, output",
                 f"{number(alone.weights[0])}, {number(alone.output[0])}",
             ),
-            ("no key seen: weights, output", f"{numbers_row(nothing.weights)}, {number(nothing.output[0])}"),
+            ("no key seen: weights, output", f"{vector(nothing.weights)}, {number(nothing.output[0])}"),
             ("h = 1 less plain attention times W_O", error(plain_head)),
         ),
         {"away": away, "one_head": plain_head, "alone": alone.output[0], "nothing": nothing.output[0]},

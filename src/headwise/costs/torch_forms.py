@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from headwise.costs.layer import Layer, make_layer
+from headwise.costs.sizes import Layer, make_layer
 from headwise.errors import CapabilityError
 
 # Places in a model where keys and values come from the other sequence.

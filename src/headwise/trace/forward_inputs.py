@@ -4,18 +4,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.compute.arrays import take
 from headwise.compute.functional import attention
 from headwise.compute.problem import build_problem, check_block
 from headwise.errors import CapabilityError, HeadwiseError
+from headwise.plain.types import AnyArray, Array
 from headwise.plain.values import shown
 from headwise.reference import visible_and_bias
-from headwise.trace.block import Block
-from headwise.trace.core import Core
-from headwise.trace.math import Array, for_each_query_head, join, split
-from headwise.trace.parts import Letters
+from headwise.trace.arithmetic import for_each_query_head, join, split
+from headwise.trace.attention_pass import AttentionPass
+from headwise.trace.block_steps import Block
+from headwise.trace.notation import Letters
 
 OPTIONAL = ("context", "b_q", "b_k", "b_v", "b_o", "attn_mask")
 LIMIT = 50_000  # numbers in the arrays of a trace
@@ -27,7 +27,7 @@ class Inputs:
     """What the steps work on, and what headwise computed from the same input in the caller's dtype."""
 
     kind: str
-    core: Core
+    forward: AttentionPass
     block: Block | None
     same: Array
     dtype: np.dtype[Any]
@@ -62,8 +62,8 @@ def read_block(
     b = {letter: wide[f"b_{letter}"] for letter in "qkvo"}
     block = Block(wide["x"], wide["context"], w, b, sizes.heads, sizes.kv_heads, letters)
     query, key, value = (split(block.project(letter), block.heads_of(letter)) for letter in "qkv")
-    core = _core(query, key, value, None, options, letters, names)
-    return Inputs("block", core, block, same, views["x"].dtype, _mask_word(options))
+    forward = _attention_pass(query, key, value, None, options, letters, names)
+    return Inputs("block", forward, block, same, views["x"].dtype, _mask_word(options))
 
 
 def _same_output(views: dict[str, Any], heads: int, kv_heads: int, options: dict[str, Any]) -> Array:
@@ -80,7 +80,7 @@ def _same_output(views: dict[str, Any], heads: int, kv_heads: int, options: dict
 
 
 def read_attention(
-    query: Any, key: Any, value: Any, options: dict[str, Any], names: tuple[Any, Any]
+    query: AnyArray, key: AnyArray, value: AnyArray, options: dict[str, Any], names: tuple[Any, Any]
 ) -> Inputs:
     """Bare attention."""
     (q, k, v, mask), _ = take({"query": query, "key": key, "value": value, "attn_mask": options["attn_mask"]})
@@ -96,7 +96,7 @@ def read_attention(
     q, k, v, same = (array if array.ndim == 3 else array[None] for array in (*wide, same))
     return Inputs(
         "attention",
-        _core(q, k, v, None, options, letters, names),
+        _attention_pass(q, k, v, None, options, letters, names),
         None,
         same,
         same.dtype,
@@ -104,7 +104,7 @@ def read_attention(
     )
 
 
-def read_scores(scores: Any, value: Any, options: dict[str, Any], names: tuple[Any, Any]) -> Inputs:
+def read_scores(scores: AnyArray, value: AnyArray, options: dict[str, Any], names: tuple[Any, Any]) -> Inputs:
     """A grid of scores. A row of scores is a query whose keys are the unit vectors: s · e_j = s_j."""
     (s, v, mask), _ = take({"scores": scores, "value": value, "attn_mask": options["attn_mask"]})
     options = {**options, "attn_mask": mask, "scale": 1.0 if options["scale"] is None else options["scale"]}
@@ -121,7 +121,7 @@ def read_scores(scores: Any, value: Any, options: dict[str, Any], names: tuple[A
     )
     return Inputs(
         "scores",
-        _core(None, None, v, s, options, letters, names),
+        _attention_pass(None, None, v, s, options, letters, names),
         None,
         same,
         same.dtype,
@@ -129,7 +129,7 @@ def read_scores(scores: Any, value: Any, options: dict[str, Any], names: tuple[A
     )
 
 
-def _core(
+def _attention_pass(
     query: Array | None,
     key: Array | None,
     value: Array,
@@ -137,7 +137,7 @@ def _core(
     options: dict[str, Any],
     letters: Letters,
     names: tuple[Any, Any],
-) -> Core:
+) -> AttentionPass:
     """The pass in float64: scores, scale, who sees whom, and what is added."""
     if scores is None:
         assert query is not None and key is not None
@@ -165,7 +165,7 @@ def _core(
     tokens, context_tokens = names
     if context_tokens is None and tokens is not None and letters.same_tokens:
         context_tokens = tokens
-    return Core(
+    return AttentionPass(
         query=query,
         key=key,
         value=value,
@@ -182,7 +182,7 @@ def _core(
     )
 
 
-def _problem(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], options: dict[str, Any]) -> Any:
+def _problem(q: Array, k: Array, v: Array, options: dict[str, Any]) -> Any:
     return build_problem(
         q, k, v, options["attn_mask"],
         is_causal=options["is_causal"], scale=options["scale"],
@@ -212,7 +212,7 @@ def _names(argument: str, names: Any, n: int) -> list[str]:
     return [str(name) for name in names]
 
 
-def _one_sequence(name: str, view: NDArray[Any], axes: int) -> None:
+def _one_sequence(name: str, view: Array, axes: int) -> None:
     if view.ndim > axes:
         expected = f"one sequence, {axes} axes (a trace shows one forward pass)"
         index = ", ".join("0" * (view.ndim - axes))
@@ -234,12 +234,12 @@ def _small(n_q: int, n_k: int, heads: int, others: int) -> None:
         raise CapabilityError("explain", f"a trace of at most {LIMIT:,} numbers", received, hint)
 
 
-def _wide(name: str, view: NDArray[Any]) -> Array:
+def _wide(name: str, view: Array) -> Array:
     _finite(name, view, _FINITE)
     return view.astype(np.float64)
 
 
-def _finite(name: str, view: NDArray[Any], hint: str) -> None:
+def _finite(name: str, view: Array, hint: str) -> None:
     bad = np.argwhere(~np.isfinite(view))
     if bad.size:
         place = ", ".join(map(str, bad[0]))

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from headwise.plain.numbers import number
+from headwise.plain.types import Array
 from headwise.trace.data import Fact, TraceArray
-from headwise.trace.math import Array
 
 LARGE_INPUT = 4096  # numbers; a larger array that was given is kept by its shape only
 MINUS = "\u2212"

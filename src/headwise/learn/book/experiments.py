@@ -9,14 +9,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.compute.block import multi_head_attention
 from headwise.compute.functional import attention
 from headwise.compute.request import AuxRequest
+from headwise.plain.types import AnyArray, Floats
 from headwise.reference import reference_attention
 
-Array = NDArray[np.float64]
 WIDEST, SAMPLES = 128, 20_000  # of the measured spread of q . k
 BLIND = (16, 24)  # d_model and tokens of the block whose heads go blind
 
@@ -25,16 +24,18 @@ BLIND = (16, 24)  # d_model and tokens of the block whose heads go blind
 class Row:
     """One query over its keys: weights ``(n_k,)``, output ``(d_v,)``, log-sum-exp and entropy (nats)."""
 
-    weights: Array
-    output: Array
+    weights: Floats
+    output: Floats
     lse: float
     entropy: float
 
 
-def row(scores: Any, values: Any = None, seen: Any = None, scale: float = 1.0) -> Row:
+def attention_row(
+    scores: AnyArray, values: AnyArray = None, seen: AnyArray = None, scale: float = 1.0
+) -> Row:
     """softmax(scale * scores) over the keys that are seen, and the blend of ``values`` ``(n_k, d_v)``.
 
-    >>> row([4, 2, 5]).weights.round(4)
+    >>> attention_row([4, 2, 5]).weights.round(4)
     array([0.2595, 0.0351, 0.7054])
     """
     query = np.array([scores], np.float64)
@@ -47,17 +48,19 @@ def row(scores: Any, values: Any = None, seen: Any = None, scale: float = 1.0) -
     return Row(weights[0], output[0], float(aux.lse[0]), float(aux.entropy[0]))
 
 
-def heads_of(x: Any, w_q: Any, w_k: Any, w_v: Any, heads: int, **options: Any) -> tuple[Array, Array]:
+def heads_of(
+    x: AnyArray, w_q: AnyArray, w_k: AnyArray, w_v: AnyArray, heads: int, **options: Any
+) -> tuple[Floats, Floats]:
     """Outputs ``(h, n, d_v)`` and weights ``(h, n, n)`` of the heads of a block, before W_O."""
 
-    def split(w: Any) -> Array:
+    def split(w: AnyArray) -> Floats:
         return np.array(np.split(np.asarray(x, np.float64) @ np.asarray(w, np.float64), heads, axis=-1))
 
     output, weights, _ = reference_attention(split(w_q), split(w_k), split(w_v), **options)
     return output, weights
 
 
-def block_inputs(seed: int, n: int, d_model: int) -> dict[str, Array]:
+def block_inputs(seed: int, n: int, d_model: int) -> dict[str, Floats]:
     """Seeded random tokens ``x (n, d_model)`` and four square weights with entries of variance 1 / d_model,
     rounded to three decimals so that a page can print them whole."""
     rng = np.random.default_rng(seed)
@@ -67,7 +70,7 @@ def block_inputs(seed: int, n: int, d_model: int) -> dict[str, Array]:
     return {name: array.round(3) for name, array in made.items()}
 
 
-def four_ways(heads: Array, w_o: Array) -> dict[str, Array]:
+def four_ways(heads: Floats, w_o: Floats) -> dict[str, Floats]:
     """Four ways from head outputs ``(h, n, d_v)`` to one array, with ``w_o`` ``(h * d_v, d_out)``.
 
     concatenated: concatenate, then W_O (what multi-head attention does).
@@ -85,7 +88,7 @@ def four_ways(heads: Array, w_o: Array) -> dict[str, Array]:
     }
 
 
-def redundancy(weights: Array) -> float:
+def redundancy(weights: Floats) -> float:
     """How much two heads look alike, 0 … 1: the shared part of their weights, averaged over the queries.
 
         1 - (1/n) sum_i (1/2) sum_j |a_ij - b_ij|
@@ -95,7 +98,7 @@ def redundancy(weights: Array) -> float:
     return float(1 - np.abs(weights[0] - weights[1]).sum(-1).mean() / 2)
 
 
-def favourites(scores: Array) -> int:
+def favourites(scores: Floats) -> int:
     """How many different keys are some query's highest score, in one head's grid ``(n_q, n_k)``."""
     return len(set(np.asarray(scores).argmax(-1).tolist()))
 
@@ -122,7 +125,7 @@ def favourites_by_width(
     return found
 
 
-def encoder_layer(x: Any, weights: dict[str, Any], w_1: Any, w_2: Any, num_heads: int) -> Array:
+def encoder_layer(x: Floats, weights: dict[str, Any], w_1: Floats, w_2: Floats, num_heads: int) -> Floats:
     """A transformer encoder layer ``(n, d_model)`` -> ``(n, d_model)``, the home of the block.
 
         y = x + MultiHead(norm(x));   result = y + max(0, norm(y) w_1) w_2
@@ -132,7 +135,7 @@ def encoder_layer(x: Any, weights: dict[str, Any], w_1: Any, w_2: Any, num_heads
     its way back.
     """
 
-    def norm(rows: Array) -> Array:
+    def norm(rows: Floats) -> Floats:
         return (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)
 
     y = x + multi_head_attention(norm(x), **weights, num_heads=num_heads)

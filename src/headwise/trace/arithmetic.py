@@ -1,11 +1,8 @@
 """The formulas of a forward pass in NumPy float64, dense and short. Heads stand in front: ``(h, n, d)``."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from headwise.plain.types import Array
 
 
 def softmax(scores: Array) -> Array:

@@ -8,10 +8,9 @@ import numpy as np
 
 from headwise.costs import cost
 from headwise.costs.sweep import EXPONENTIAL
-from headwise.learn.book.small import row
-from headwise.learn.items import Lesson, plain
-from headwise.plain.numbers import count, number
-from headwise.plain.numbers import row as numbers_row
+from headwise.learn.book.experiments import attention_row
+from headwise.learn.curriculum import Lesson, plain
+from headwise.plain.numbers import count, number, vector
 from headwise.trace.data import Trace
 from headwise.trace.examples import EXAMPLES, example
 
@@ -19,7 +18,7 @@ CLOSE = 2e-3  # how near to 1 a weight gets before the lesson calls it a copy
 
 
 @cache
-def trace_of(name: str) -> Trace:
+def example_trace(name: str) -> Trace:
     """The trace of a named example, made once."""
     return example(name)
 
@@ -31,7 +30,7 @@ def given(name: str) -> dict[str, Any]:
 
 def weights_and_output(name: str) -> tuple[Any, Any]:
     """Weights ``(n_q, n_k)`` and output ``(n_q, d_v)`` of the one head of an example."""
-    trace = trace_of(name)
+    trace = example_trace(name)
     return trace["weights"]["A_i"][0], np.array(trace.output)[0]
 
 
@@ -44,7 +43,7 @@ def row_lab(name: str, keys: list[str] | None = None, **more: Any) -> dict[str, 
 
 
 def lesson_a() -> Lesson:
-    arguments, trace = given("A"), trace_of("A")
+    arguments, trace = given("A"), example_trace("A")
     weights, output = weights_and_output("A")
     scores, scaled = trace["scores"]["S_i"][0], trace["scaled"]["Z_i"][0]
     return Lesson(
@@ -59,11 +58,11 @@ def lesson_a() -> Lesson:
         ),
         "O = softmax(Q K\u1d40 / \u221ad_k) V",
         (
-            ("score with itself, with the other", numbers_row(scores[0])),
-            ("scaled", numbers_row(scaled[0])),
-            ("weights of query 0", numbers_row(weights[0])),
-            ("output of query 0", numbers_row(output[0])),
-            ("output of query 1", numbers_row(output[1])),
+            ("score with itself, with the other", vector(scores[0])),
+            ("scaled", vector(scaled[0])),
+            ("weights of query 0", vector(weights[0])),
+            ("output of query 0", vector(output[0])),
+            ("output of query 1", vector(output[1])),
         ),
         {"weights": plain(weights), "output": plain(output), "scores": plain(scores)},
         plain({"kind": "grid", **{name: arguments[name] for name in ("query", "key", "value")}}),
@@ -71,7 +70,7 @@ def lesson_a() -> Lesson:
 
 
 def lesson_b() -> Lesson:
-    arguments, trace = given("B"), trace_of("B")
+    arguments, trace = given("B"), example_trace("B")
     heads = trace["blend"]["O_i"][:, 0]
     joined = trace["concatenation"]["H"][0]
     return Lesson(
@@ -88,9 +87,9 @@ def lesson_b() -> Lesson:
         ),
         "MultiHead(x) = [head_0 | \u2026 | head_(h\u22121)] W_O,  where h\u00b7d_v = d_model",
         (
-            *((f"head {i}", numbers_row(head)) for i, head in enumerate(heads)),
-            ("concatenated", numbers_row(joined)),
-            ("after W_O = I", numbers_row(trace.output[0])),
+            *((f"head {i}", vector(head)) for i, head in enumerate(heads)),
+            ("concatenated", vector(joined)),
+            ("after W_O = I", vector(trace.output[0])),
         ),
         {"heads": plain(heads), "output": trace.output[0]},
         plain({"kind": "split", "x": arguments["x"][0]}),
@@ -99,7 +98,7 @@ def lesson_b() -> Lesson:
 
 def lesson_c() -> Lesson:
     weights, output = weights_and_output("C")
-    entropy = row(given("C")["scores"][0]).entropy
+    entropy = attention_row(given("C")["scores"][0]).entropy
     return Lesson(
         "C",
         "All scores equal",
@@ -110,7 +109,7 @@ def lesson_c() -> Lesson:
         ),
         "w_j = e^s / (n e^s) = 1 / n",
         (
-            ("weights", numbers_row(weights[0])),
+            ("weights", vector(weights[0])),
             ("output", number(output[0][0])),
             ("entropy, and ln 3", f"{number(entropy)}, {number(np.log(3))}"),
         ),
@@ -153,16 +152,16 @@ def lesson_e() -> Lesson:
             "negative amount\u201d, so the output stays between the smallest and the largest value.",
         ),
         "w_j = e^(s_j) / \u03a3_t e^(s_t) > 0",
-        (("weights", numbers_row(weights[0])), ("output", number(output[0][0]))),
+        (("weights", vector(weights[0])), ("output", number(output[0][0]))),
         {"weights": plain(weights[0]), "output": plain(output[0])},
         row_lab("E", range=[-12, 12]),
     )
 
 
 def lesson_f() -> Lesson:
-    trace = trace_of("F")
+    trace = example_trace("F")
     raw, scaled = trace["scores"]["S_i"][0, 0], trace["scaled"]["Z_i"][0, 0]
-    unscaled, weights = row(raw).weights, trace["weights"]["A_i"][0, 0]
+    unscaled, weights = attention_row(raw).weights, trace["weights"]["A_i"][0, 0]
     return Lesson(
         "F",
         "What the scale saves",
@@ -177,7 +176,7 @@ def lesson_f() -> Lesson:
         (
             ("unscaled: 1 \u2212 weight of the first", number(float(1 - unscaled[0]))),
             ("unscaled: weight of the second", number(unscaled[1])),
-            ("scaled weights", numbers_row(weights)),
+            ("scaled weights", vector(weights)),
         ),
         {"unscaled": plain(unscaled), "scaled": plain(scaled), "weights": plain(weights)},
         plain(
@@ -194,7 +193,7 @@ def lesson_f() -> Lesson:
 
 
 def lesson_g() -> Lesson:
-    trace = trace_of("G")
+    trace = example_trace("G")
     weights = trace["weights"]["A_i"][0, 0]
     best = int(weights.argmax())
     return Lesson(
@@ -216,7 +215,7 @@ def lesson_g() -> Lesson:
 
 
 def lesson_h() -> Lesson:
-    trace = trace_of("H")
+    trace = example_trace("H")
     sizes = trace.sizes
 
     def shape(step: str, name: str) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from headwise.trace import explain
 from headwise.trace.data import Trace
-from headwise.trace.json import ARRAYS, trace_of
+from headwise.trace.json_arguments import ARRAYS, trace_of
 
 
 def test_integers_become_float64():

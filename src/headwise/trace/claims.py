@@ -7,15 +7,13 @@ has ``ROUNDING`` times the size of the numbers that meet in it.
 
 import math
 import sys
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headwise.plain.types import Array
+from headwise.trace.arithmetic import softmax
 from headwise.trace.data import Check
-from headwise.trace.math import softmax
 
-Array = NDArray[Any]
 ROUNDING = 1e-12
 _LARGE = 1e3  # numbers beyond are rounded so coarsely that a check says how
 

@@ -4,29 +4,29 @@ import numpy as np
 import pytest
 
 from headwise.compute.block import multi_head_attention
-from headwise.learn.book import small
+from headwise.learn.book import experiments
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_head_one_number_wide_has_two_favourites_at_most(seed):
     rng = np.random.default_rng(seed)
     query, key = rng.normal(size=(30, 1)), rng.normal(size=(20, 1))
-    assert small.favourites(query @ key.T) <= 2
+    assert experiments.favourites(query @ key.T) <= 2
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_overlap_of_two_maps(seed):
     weights = np.random.default_rng(seed).dirichlet(np.ones(6), size=(2, 4))
-    found = small.redundancy(weights)
+    found = experiments.redundancy(weights)
     assert 0 <= found <= 1
-    assert small.redundancy(weights[::-1]) == pytest.approx(found, rel=1e-15)
+    assert experiments.redundancy(weights[::-1]) == pytest.approx(found, rel=1e-15)
     np.testing.assert_allclose(found, np.minimum(*weights).sum(-1).mean(), rtol=1e-12)
-    assert small.redundancy(weights[[0, 0]]) == 1
-    assert small.redundancy(np.eye(4)[[[0], [1]]]) == 0
+    assert experiments.redundancy(weights[[0, 0]]) == 1
+    assert experiments.redundancy(np.eye(4)[[[0], [1]]]) == 0
 
 
 def test_a_row_without_keys():
-    found = small.row([3, 4], [[1], [2]], seen=[False, False])
+    found = experiments.attention_row([3, 4], [[1], [2]], seen=[False, False])
     assert (
         (found.weights == 0).all() and found.output == 0 and found.lse == -np.inf and np.isnan(found.entropy)
     )
@@ -34,9 +34,9 @@ def test_a_row_without_keys():
 
 @pytest.mark.parametrize("h", [1, 2, 4])
 def test_four_ways_of_the_block_itself(h):
-    made = small.block_inputs(h, 5, 8)
-    heads, _ = small.heads_of(made["x"], made["w_q"], made["w_k"], made["w_v"], h)
-    ways = small.four_ways(heads, made["w_o"])
+    made = experiments.block_inputs(h, 5, 8)
+    heads, _ = experiments.heads_of(made["x"], made["w_q"], made["w_k"], made["w_v"], h)
+    ways = experiments.four_ways(heads, made["w_o"])
     weights = {name: made[name] for name in ("w_q", "w_k", "w_v", "w_o")}
     np.testing.assert_allclose(
         ways["concatenated"], multi_head_attention(made["x"], **weights, num_heads=h), atol=1e-14
@@ -47,19 +47,19 @@ def test_four_ways_of_the_block_itself(h):
 
 
 def test_an_encoder_layer():
-    made = small.block_inputs(3, 5, 8)
+    made = experiments.block_inputs(3, 5, 8)
     weights = {name: made[name] for name in ("w_q", "w_k", "w_v", "w_o")}
     rng = np.random.default_rng(0)
     w_1, w_2, order = rng.normal(size=(8, 16)), rng.normal(size=(16, 8)), rng.permutation(5)
-    found = small.encoder_layer(made["x"], weights, w_1, w_2, 2)
+    found = experiments.encoder_layer(made["x"], weights, w_1, w_2, 2)
     assert found.shape == (5, 8)
     np.testing.assert_allclose(
-        small.encoder_layer(made["x"][order], weights, w_1, w_2, 2), found[order], atol=1e-12
+        experiments.encoder_layer(made["x"][order], weights, w_1, w_2, 2), found[order], atol=1e-12
     )
     silent = {**weights, "w_o": 0 * made["w_o"]}
-    np.testing.assert_array_equal(small.encoder_layer(made["x"], silent, w_1, 0 * w_2, 2), made["x"])
+    np.testing.assert_array_equal(experiments.encoder_layer(made["x"], silent, w_1, 0 * w_2, 2), made["x"])
     alone = made["x"] + np.maximum(normed(made["x"]) @ w_1, 0) @ w_2
-    np.testing.assert_allclose(small.encoder_layer(made["x"], silent, w_1, w_2, 2), alone, atol=1e-12)
+    np.testing.assert_allclose(experiments.encoder_layer(made["x"], silent, w_1, w_2, 2), alone, atol=1e-12)
 
 
 def normed(rows):

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from headwise.plain.numbers import count, row
-from headwise.trace import checks
+from headwise.plain.numbers import count, vector
+from headwise.plain.types import Array
+from headwise.trace import claims
+from headwise.trace.arithmetic import join, projected_heads, split
 from headwise.trace.data import Check, Fact, Step
-from headwise.trace.math import Array, join, projected_heads, split
-from headwise.trace.parts import Letters, array, dot
+from headwise.trace.notation import Letters, array, dot
 
 PROJECTIONS = (("q", "queries", "X"), ("k", "keys", "C"), ("v", "values", "C"))
 
@@ -80,7 +81,7 @@ def shapes(block: Block) -> Step:
         rf"d_k = \frac{{\text{{columns of }} W_Q}}{{h}} = \frac{{{w['q'].shape[1]}}}{{{h}}} = {d_k}",
         arrays=tuple(arrays),
         facts=(*_parameters(block), *letters.facts()),
-        checks=tuple(checks.dimensions(*dimension) for dimension in dimensions),
+        checks=tuple(claims.dimensions(*dimension) for dimension in dimensions),
     )
 
 
@@ -151,7 +152,7 @@ def split_step(block: Block) -> Step:
         arrays.append(array(f"{name}_{index}", f"{meaning} of each head", shape, parts, axes))
         held.append(_slices(block, letter, parts))
         claim = f"side by side again the slices are {name}"
-        held.append(checks.equal(f"{letter}_rejoined", claim, join(parts), projected, exact=True))
+        held.append(claims.equal(f"{letter}_rejoined", claim, join(parts), projected, exact=True))
     group = block.heads // block.kv_heads
     formula, latex = (
         "Q_i = columns i·d_k … (i+1)·d_k \u2212 1 of Q; K_i and V_i likewise",
@@ -186,7 +187,7 @@ def _slices(block: Block, letter: str, parts: Array) -> Check:
         narrow.append(projected if bias is None else projected + bias[columns])
     name = letter.upper()
     claim = f"each head's own columns of W_{name} give the same slices"
-    return checks.equal(f"{letter}_per_head", claim, np.stack(narrow), parts)
+    return claims.equal(f"{letter}_per_head", claim, np.stack(narrow), parts)
 
 
 def concatenation(block: Block, blend: Array) -> Step:
@@ -200,10 +201,10 @@ def concatenation(block: Block, blend: Array) -> Step:
         "H = [O_0 | O_1 | … | O_(h\u22121)]" if h > 1 else "H = O_0",
         r"H = \left[\, O_0 \mid O_1 \mid \dots \mid O_{h-1} \,\right]" if h > 1 else "H = O_0",
         worked=(
-            f"H[0] = ({' | '.join(row(head[0], 4)[1:-1] for head in blend[:4])}{' | …' if h > 4 else ''})",
+            f"H[0] = ({' | '.join(vector(head[0], 4)[1:-1] for head in blend[:4])}{' | …' if h > 4 else ''})",
         ),
         arrays=(array("H", "all heads side by side", [letters.n_q, "h·d_v"], joined, "query column"),),
-        checks=(checks.dimensions("concatenated_width", claim, joined.shape[1], block.w["o"].shape[0]),),
+        checks=(claims.dimensions("concatenated_width", claim, joined.shape[1], block.w["o"].shape[0]),),
     )
 
 
@@ -223,7 +224,7 @@ def output(block: Block, blend: Array, result: Array, compared: Check) -> Step:
         worked=(f"Y[0, 0] = H[0] · first column of W_O = {entry}",),
         arrays=(array("Y", "output of the block", [letters.n_q, letters.d_out], result, "query column"),),
         checks=(
-            checks.equal("sum_of_projected_heads", claim, summed if bias is None else summed + bias, result),
+            claims.equal("sum_of_projected_heads", claim, summed if bias is None else summed + bias, result),
             compared,
         ),
     )
