@@ -95,13 +95,13 @@ def check_attention(
     return run(subject, [first, *rules], name_of(fn) if name is None else name, progress)
 
 
-def name_of(fn: Any) -> str:
+def name_of(fn: object) -> str:
     """``module:function``."""
     own = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__name__
     home = getattr(fn, "__module__", None)
     return f"{home}:{own}" if home else own
 
 
-def _is_module(fn: Any) -> bool:
+def _is_module(fn: object) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(fn, torch.nn.Module)

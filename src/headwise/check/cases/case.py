@@ -6,12 +6,11 @@ transpose and inverse and unlike from one batch entry to the next: what hides a 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from headwise.check.cases import rotation
-from headwise.plain.types import Floats
+from headwise.plain.types import AnyArray, Floats
 from headwise.reference import reference_attention
 
 
@@ -40,12 +39,12 @@ class Case:
         sizes: for `Contract.call`, whose arrays may lie in another layout: n_q, n_k, P and the group size.
     """
 
-    query: Any
-    key: Any
-    value: Any
-    mask: Any = None
-    padding: Any = None
-    bias: Any = None
+    query: AnyArray
+    key: AnyArray
+    value: AnyArray
+    mask: AnyArray = None
+    padding: AnyArray = None
+    bias: AnyArray = None
     is_causal: bool = False
     aligned: str = "lower_right"
     window: tuple[int | None, int | None] | None = None
@@ -53,9 +52,9 @@ class Case:
     scale: float | None = None
     rotary_base: float | None = None
     interleaved: bool = False
-    past_key: Any = None
-    past_value: Any = None
-    past_key_turned: Any = None
+    past_key: AnyArray = None
+    past_value: AnyArray = None
+    past_key_turned: AnyArray = None
     num_heads: int = 1
     sizes: tuple[int, int, int, int] | None = None
 

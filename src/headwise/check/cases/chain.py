@@ -104,7 +104,7 @@ def averaging(s: Array, visible: Array, case: Case) -> Array:
     return np.where(visible, s, -1e9)
 
 
-def softmax(s: Array, axis: Any = -1) -> Array:
+def softmax(s: Array, axis: int | tuple[int, ...] = -1) -> Array:
     """Rows without a finite score are 0."""
     largest = s.max(axis, keepdims=True)
     e = np.exp(s - np.where(np.isfinite(largest), largest, 0))

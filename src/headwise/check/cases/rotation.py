@@ -1,10 +1,8 @@
 """Rotary positions by their formula, kept apart from the package's own so that neither judges itself."""
 
-from typing import Any
-
 import numpy as np
 
-from headwise.plain.types import Floats
+from headwise.plain.types import Array, Floats
 
 
 def frequencies(width: int, base: float) -> Floats:
@@ -12,7 +10,7 @@ def frequencies(width: int, base: float) -> Floats:
     return np.asarray(base ** (-np.arange(0, width, 2) / width))
 
 
-def angles(positions: Any, width: int, base: float) -> Floats:
+def angles(positions: Array, width: int, base: float) -> Floats:
     """(n, width / 2)."""
     return np.asarray(positions, float)[:, None] * frequencies(width, base)
 

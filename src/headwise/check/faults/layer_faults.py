@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.chain import Chain, attend
+from headwise.check.cases.chain import Chain, Step, attend
 from headwise.check.cases.layer_case import LayerCase, LayerFault, LayerOutput, attend_layer, merge, split
 from headwise.plain.types import Array
 
@@ -28,7 +28,7 @@ def _merge_interleaved(x: Array) -> Array:
     return x.transpose(0, 2, 3, 1).reshape(x.shape[0], x.shape[2], -1)
 
 
-def _with(cut: Any = split, back: Any = merge, out: bool = True, **changes: Any) -> LayerOutput:
+def _with(cut: Step = split, back: Step = merge, out: bool = True, **changes: Step) -> LayerOutput:
     """Other ways to split and merge, and changed weights: each value is a rule on the case."""
 
     def make(case: LayerCase, base: Chain) -> Array:
@@ -39,7 +39,7 @@ def _with(cut: Any = split, back: Any = merge, out: bool = True, **changes: Any)
     return make
 
 
-def _pooled(how: Any) -> Any:
+def _pooled(how: Step) -> Step:
     return lambda x: np.tile(how(x, 1), (1, 1, x.shape[1]))
 
 

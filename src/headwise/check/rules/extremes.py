@@ -98,7 +98,7 @@ def _poison(name: str, numbers: tuple[float, ...]) -> Run:
                 poisoned[:, :, hidden[case.n_past :]] = number
                 after = subject.run(replace(case, **{where: poisoned})).output
                 with np.errstate(invalid="ignore"):
-                    wrong: Any = ~(np.abs(after - before) <= allowed) & unseen[..., None]
+                    wrong: Array = ~(np.abs(after - before) <= allowed) & unseen[..., None]
                 if (
                     wrong.any()
                     and _sees_more(subject)

@@ -6,19 +6,18 @@ With P = softmax(S), O = P V and the gradient dO of the output:
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from headwise.check.cases.case import Case, expected
 from headwise.check.rules import makers
-from headwise.check.rules.rule import Rule
+from headwise.check.rules.rule import Rule, Run
 from headwise.check.subjects.kinds import UNIT
 from headwise.check.subjects.signature import convert, lay
 from headwise.check.subjects.subject import NoAnswer, Subject
 from headwise.check.verdict.findings import FAILED, FOLLOWS, NOT_OFFERED, PASSED, Finding
 from headwise.check.verdict.judge import follows, judge
-from headwise.plain.types import Array
+from headwise.plain.types import AnyArray, Array
 
 _GROUP = "gradient"
 _NAMES = ("query", "key", "value")
@@ -44,7 +43,7 @@ def _gradients(subject: Subject, case: Case, weight: Array) -> list[Array | None
     part = lay(case, subject.layout)[0]
     ready = convert(part, subject.kind, subject.dtype, subject.contract.mask_means)
 
-    def call(*arrays: Any) -> Any:
+    def call(*arrays: AnyArray) -> AnyArray:
         found = subject.call(replace(ready, **dict(zip(_NAMES, arrays, strict=True))))
         return found[0] if isinstance(found, tuple | list) else found
 
@@ -68,7 +67,7 @@ def _back(x: Array, layout: str, case: Case, heads: int) -> Array:
     return x.reshape(len(case.query), heads, *x.shape[-2:])
 
 
-def _run(name: str, make_name: str, empty: bool) -> Any:
+def _run(name: str, make_name: str, empty: bool) -> Run:
     def run(subject: Subject) -> Finding:
         if subject.layout not in _SERVED:
             return Finding(name, _GROUP, NOT_OFFERED, f"not asked in the layout {subject.layout}")

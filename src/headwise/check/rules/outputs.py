@@ -1,7 +1,6 @@
 """The rules on values: the answer to random inputs, option by option, and what a wrong one means."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from headwise.check.subjects.subject import NoAnswer, Subject
 from headwise.check.verdict import readout
 from headwise.check.verdict.findings import FAILED, FOLLOWS, NOTE, PASSED, Finding
 from headwise.check.verdict.judge import AnyCase, Diagnosis, Make, Verdict, diagnose, follows, judge
+from headwise.plain.types import Array
 
 _ALWAYS_CAUSAL = next(fault for fault in FAULTS if fault.key == "causal unasked")
 _ALIGNMENT = {
@@ -142,7 +142,7 @@ def _unknown(subject: Subject, case: AnyCase, verdict: Verdict) -> tuple[str, st
     return said, "; ".join(evidence)
 
 
-def _numbers(row: Any) -> str:
+def _numbers(row: Array) -> str:
     return " ".join(f"{number:.3f}" for number in row[:8]) + (" \u2026" if len(row) > 8 else "")
 
 

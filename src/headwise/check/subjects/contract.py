@@ -19,6 +19,7 @@ LAYOUTS = {
     "hnd": "(H, n, d)",
     "nd": "(n, d)",
 }
+Function = Callable[..., Any]  # the one under test
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "layout": (None, *LAYOUTS),
     "kind": (None, *KINDS),

@@ -6,8 +6,7 @@ The only file of the checker that imports frameworks, each when a function needs
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
-from types import CodeType, ModuleType
-from typing import Any
+from types import CellType, CodeType, ModuleType
 
 import numpy as np
 
@@ -206,7 +205,7 @@ def _roots(fn: object) -> set[str]:
     return found
 
 
-def _content(cell: Any) -> Any:
+def _content(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # not yet filled

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.subjects.contract import Contract
+from headwise.check.subjects.contract import Contract, Function
 from headwise.check.subjects.kinds import KINDS
 from headwise.plain.types import Array
 
@@ -94,7 +94,7 @@ def signature_of(fn: Any) -> Signature:
     return Signature(options, len(required), True, needed, inputs if len(inputs) == 3 else ())
 
 
-def caller(fn: Any, contract: Contract, found: Signature) -> Callable[[Case], Any]:
+def caller(fn: Function, contract: Contract, found: Signature) -> Callable[[Any], Any]:
     """``call(case)`` with the arrays of the function's own kind."""
     if contract.call is not None:
         given = contract.call

@@ -5,7 +5,7 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from headwise.check.cases.layer_case import LayerCase, LayerFault
 from headwise.check.subjects.contract import Contract
 from headwise.check.subjects.kinds import KINDS, Kind, dtype_of, kind_of, take
 from headwise.check.subjects.signature import caller, convert, fill, lay, signature_of, unlay
-from headwise.plain.types import Array
+from headwise.plain.types import AnyArray, Array
 
 TIME_LIMIT = 10.0  # seconds for one call
 _IN_EVERY_CALL = frozenset({"window", "softcap", "rope"})  # there is no number that leaves them out
@@ -113,7 +113,7 @@ class Subject:
         """One call. Raises `NoAnswer`."""
         dtype = self.dtype if dtype is None else dtype
         if isinstance(case, LayerCase):
-            ready: list[Any] = [self._layer(case, dtype)]
+            ready: list[Case | LayerCall] = [self._layer(case, dtype)]
         else:
             means = self.contract.mask_means
             needed = self.signature.required if self.contract.call is None else frozenset()
@@ -146,7 +146,7 @@ class Subject:
             self.remarks.add(remark)
         return Answer(output[0], dtype_of(arrays[0]), kind.kind)
 
-    def _one(self, case: Any) -> tuple[Any, str]:
+    def _one(self, case: "Case | LayerCall") -> tuple[AnyArray, str]:
         """The array that one call returns, and how it was found."""
         with self.calm():
             found = self.call(case)
@@ -181,7 +181,7 @@ class Subject:
             refusal.what = f"raises {type(error).__name__}: {said}"
             raise refusal from None
 
-    def _layer(self, case: LayerCase, dtype: str) -> Any:
+    def _layer(self, case: LayerCase, dtype: str) -> "LayerCall":
         """The layer's case in arrays of its kind, its masks in its convention."""
         inner = convert(
             Case(case.x, case.x, case.x, **case.options), self.kind, dtype, self.contract.mask_means
@@ -196,7 +196,7 @@ class Subject:
         return LayerCall(**{**_plain(case), **arrays, **fused, "options": options})
 
     @staticmethod
-    def _copies(case: Any) -> dict[str, Array]:
+    def _copies(case: "Case | LayerCall") -> dict[str, Array]:
         names = ("query", "key", "value", "mask", "padding", "bias", "past_key", "past_value", "x")
         present = {name: getattr(case, name, None) for name in names}
         return {name: take(array) for name, array in present.items() if array is not None}
@@ -206,28 +206,28 @@ class Subject:
 class LayerCall:
     """A `LayerCase` as a function gets it: ``x``, the weights one by one and fused (``w_in``, ``b_in``)."""
 
-    x: Any
-    context: Any
-    w_q: Any
-    w_k: Any
-    w_v: Any
-    b_q: Any
-    b_k: Any
-    b_v: Any
-    w_in: Any
-    b_in: Any
-    w_out: Any
-    b_out: Any
+    x: AnyArray
+    context: AnyArray
+    w_q: AnyArray
+    w_k: AnyArray
+    w_v: AnyArray
+    b_q: AnyArray
+    b_k: AnyArray
+    b_v: AnyArray
+    w_in: AnyArray
+    b_in: AnyArray
+    w_out: AnyArray
+    b_out: AnyArray
     num_heads: int
     num_kv_heads: int
-    options: Any
+    options: Mapping[str, Any]
 
     @property
-    def mask(self) -> Any:
+    def mask(self) -> AnyArray:
         return self.options.get("mask")
 
     @property
-    def padding(self) -> Any:
+    def padding(self) -> AnyArray:
         return self.options.get("padding")
 
     @property
@@ -247,11 +247,11 @@ def _fused(case: LayerCase) -> dict[str, Array]:
     return fused
 
 
-def _a(found: Any) -> str:
+def _a(found: object) -> str:
     return "None" if found is None else f"an object of type {type(found).__name__}"
 
 
-def _numbers(array: Any) -> Array:
+def _numbers(array: AnyArray) -> Array:
     """Real numbers, in float64. Raises `NoAnswer` where they are none."""
     dtype = dtype_of(array)
     if dtype.startswith(("float", "bfloat", "int", "uint", "bool", "object")):
@@ -287,7 +287,7 @@ def _limited(seconds: float) -> Iterator[None]:
         yield
         return
 
-    def ring(*_: Any) -> None:
+    def ring(*_: object) -> None:
         raise _TimeUp
 
     before: Callable[..., Any] | int | None = signal.signal(alarm, ring)
