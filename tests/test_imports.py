@@ -42,7 +42,7 @@ MAY_IMPORT_FRAMEWORKS = (
     "inspect/",
     "torch/",
     "jax/",
-    "check/subjects/frameworks.py",
+    "check/subjects/kinds.py",
     "costs/torch_model.py",
     "costs/torch_forms.py",
 )

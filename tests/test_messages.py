@@ -15,7 +15,7 @@ from headwise.compute import positions
 from headwise.compute.options import UNSERVED
 from tests.raising import golden, unreached
 
-CORE = ("compute", "reference")
+CORE = ("compute", "reference", "plain/frameworks")
 
 
 def zeros(*shape, dtype=np.float32):

@@ -16,7 +16,7 @@ import headwise
 import headwise.torch
 from headwise import HeadwiseError, check_attention, check_layer
 from headwise.check import Contract
-from headwise.check.subjects.frameworks import kinds_for
+from headwise.check.subjects.kinds import kinds_for
 from tests.broken import layers
 from tests.broken.layers import GRADIENTS, LAYERS, RIGHT
 

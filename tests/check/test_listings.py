@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headwise.check import Contract, check_attention
-from headwise.learn.listings import CAUSAL, FAULTS, PLAIN
+from headwise.learn.listings import CAUSAL, PLAIN, WRONG_LINES
 
 
 def function_of(lines):
@@ -18,10 +18,10 @@ def contract(causal):
     return Contract(always={"causal"} if causal else ())
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.key)
-def test_the_checker_names_it(fault):
-    report = check_attention(function_of(fault.listing()[0]), contract(fault.causal))
-    assert report.faults[0] == fault.key, str(report)
+@pytest.mark.parametrize("line", WRONG_LINES, ids=lambda line: line.key)
+def test_the_checker_names_it(line):
+    report = check_attention(function_of(line.listing()[0]), contract(line.causal))
+    assert report.faults[0] == line.fault.key, str(report)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headwise.check import Contract, check_attention
 from headwise.check.cases.case import Case, plain
-from headwise.check.cases.steps import RIGHT, attend
+from headwise.check.cases.chain import RIGHT, attend
 from headwise.check.faults import FAULTS
 
 SCORES = {fault.key: fault for fault in FAULTS if not fault.needs and not {"hidden"} & set(fault.changes)}

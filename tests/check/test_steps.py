@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwise.check.cases import layers, rotation
+from headwise.check.cases import rotation
 from headwise.check.cases.case import allowed, expected
-from headwise.check.cases.steps import RIGHT, attend
+from headwise.check.cases.chain import RIGHT, attend
+from headwise.check.cases.layer_case import attend_layer, expected_layer, random_layer
 from headwise.check.explanation import explain
 from headwise.check.faults import FAULTS
-from headwise.check.faults.layer_faults import MISTAKES
+from headwise.check.faults.layer_faults import LAYER_FAULTS
 from headwise.check.rules.makers import MAKERS, maker
 from headwise.check.subjects.presets import PRESETS
 from headwise.compute.positions import rotary
@@ -29,10 +30,10 @@ def test_the_right_chain_is_the_specification(seed, name, again):
 
 @given(seed=st.integers(0, 10**6), causal=st.booleans(), heads=st.sampled_from([1, 3]))
 def test_the_right_layer_is_the_specification(seed, causal, heads):
-    case = layers.random_layer(np.random.default_rng(seed), heads=heads)
+    case = random_layer(np.random.default_rng(seed), heads=heads)
     case = replace(case, options={"is_causal": causal})
-    output, lost = layers.expected_layer(case)
-    assert (np.abs(layers.build(case, None) - output) <= lost * 2.0**-52).all()
+    output, lost = expected_layer(case)
+    assert (np.abs(attend_layer(case, None) - output) <= lost * 2.0**-52).all()
 
 
 def test_turning_is_that_of_the_package():
@@ -47,8 +48,8 @@ def test_turning_is_that_of_the_package():
 def test_mistakes_have_names_of_their_own():
     keys = [fault.key for fault in FAULTS]
     assert len(keys) == len(set(keys)) > 150
-    assert len({mistake.key for mistake in MISTAKES}) == len(MISTAKES)
-    for fault in (*FAULTS, *MISTAKES):
+    assert len({mistake.key for mistake in LAYER_FAULTS}) == len(LAYER_FAULTS)
+    for fault in (*FAULTS, *LAYER_FAULTS):
         assert fault.what[0].islower() or fault.what.startswith("W_") or fault.what[0].isdigit()
         assert fault.what != fault.repair != ""
 

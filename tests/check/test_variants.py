@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headwise.check import Contract, check_attention
-from headwise.check.verdict.report import FAILED, FOLLOWS
+from headwise.check.verdict.findings import FAILED, FOLLOWS
 from tests.check.variants import FAMILIES, RIGHT
 
 FACTS = json.loads((Path(__file__).parent / "facts.json").read_text())

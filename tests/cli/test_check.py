@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from headwise.check import RULES, CheckReport
 from headwise.check.faults import FAULTS
-from headwise.check.verdict.words import FINDINGS, MEANS
+from headwise.check.glossary import FINDINGS, MEANS
 from headwise.cli.main import app
 
 RIGHT = """

@@ -8,7 +8,7 @@ import pytest
 from headwise.compute.block import multi_head_attention
 from headwise.errors import HeadwiseError
 from headwise.learn.drills.drill import MAKERS, make_drill
-from headwise.learn.listings import CAUSAL, FAULTS, PLAIN
+from headwise.learn.listings import CAUSAL, PLAIN, WRONG_LINES
 
 SEEDS = 1000
 
@@ -100,12 +100,12 @@ def test_the_listings_are_right(causal):
     np.testing.assert_allclose(run(CAUSAL if causal else PLAIN, inputs, 2), right(inputs, causal), rtol=1e-12)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.key)
-def test_every_fault_is_one(fault):
-    lines, number = fault.listing()
-    whole = CAUSAL if fault.causal else PLAIN
+@pytest.mark.parametrize("line", WRONG_LINES, ids=lambda line: line.key)
+def test_every_fault_is_one(line):
+    lines, number = line.listing()
+    whole = CAUSAL if line.causal else PLAIN
     assert [i for i, (a, b) in enumerate(zip(lines, whole, strict=True), 1) if a != b] == [number]
     for seed in range(3):
         inputs = inputs_of(seed)
-        difference = run(lines, inputs, 2) - right(inputs, fault.causal)
+        difference = run(lines, inputs, 2) - right(inputs, line.causal)
         assert not np.abs(difference).max() < 0.01, "NaN counts as wrong"

@@ -14,7 +14,7 @@ from headwise.check.subjects.contract import FEATURES, Contract
 from headwise.check.subjects.presets import PRESETS
 from headwise.check.suite import RULES, check_attention
 from headwise.check.torch_layer import check_layer
-from headwise.check.verdict.report import CheckReport, Finding
+from headwise.check.verdict.findings import CheckReport, Finding
 
 __all__ = [
     "FEATURES",

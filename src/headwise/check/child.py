@@ -16,7 +16,7 @@ from typing import Any
 from headwise.check.subjects.contract import Contract
 from headwise.check.subjects.presets import preset, preset_of
 from headwise.check.subjects.target import load
-from headwise.check.verdict.report import FAILED, CheckReport, Finding
+from headwise.check.verdict.findings import FAILED, CheckReport, Finding
 from headwise.errors import HeadwiseError
 
 _ALL = 12  # calls' worth of time for the whole check, on top of what imports take

@@ -9,22 +9,17 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from headwise.check.cases import layers
 from headwise.check.cases.case import Case
-from headwise.check.cases.layers import LayerMistake
-from headwise.check.cases.steps import RIGHT, Fault, attend
-from headwise.check.faults import FAULTS
-from headwise.check.faults.layer_faults import MISTAKES
+from headwise.check.cases.chain import RIGHT, Fault, attend
+from headwise.check.cases.layer_case import LayerFault, attend_layer, random_layer
+from headwise.check.faults import ALL
+from headwise.check.glossary import EXAMPLES, FINDINGS, MEANS, TYPICAL
 from headwise.check.subjects.presets import preset
 from headwise.check.suite import RULES
-from headwise.check.verdict.words import EXAMPLES, FINDINGS, MEANS, TYPICAL
 from headwise.errors import HeadwiseError
+from headwise.plain.types import Array
 
-Array = np.ndarray[Any, Any]
 _WIDTH = 80
-
-
-ALL: tuple[Fault | LayerMistake, ...] = (*FAULTS, *MISTAKES)
 
 
 def listing(contract: str | None = None) -> Table:
@@ -85,7 +80,7 @@ def _rule(name: str, says: str, needs: frozenset[str]) -> str:
     return "\n".join(lines)
 
 
-def _mistake(one: "Fault | LayerMistake") -> str:
+def _mistake(one: "Fault | LayerFault") -> str:
     lines = [f"{one.key}: a mistake", "", *_line("Does", one.what), *_line("Instead", one.repair)]
     if one.seen:
         lines += _line("Met in", ", ".join(one.seen))
@@ -104,10 +99,10 @@ def _wrapped(text: str, width: int = _WIDTH) -> list[str]:
     return textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ")
 
 
-def _example(one: "Fault | LayerMistake") -> list[str]:
+def _example(one: "Fault | LayerFault") -> list[str]:
     """The first row that the mistake changes, right and wrong: weights where they show it, else outputs."""
     with np.errstate(all="ignore"):
-        if isinstance(one, LayerMistake):
+        if isinstance(one, LayerFault):
             return _layer_example(one)
         for read_weights in (True, False):
             case = _tiny(one, read_weights)
@@ -202,9 +197,9 @@ def _tiny(one: Fault, read_weights: bool) -> Case:
     return case
 
 
-def _layer_example(one: LayerMistake) -> list[str]:
-    case = layers.random_layer(np.random.default_rng(1), batch=1, n=3, heads=2, width=2)
-    right, wrong = layers.build(case, None), one.make(case, RIGHT)
+def _layer_example(one: LayerFault) -> list[str]:
+    case = random_layer(np.random.default_rng(1), batch=1, n=3, heads=2, width=2)
+    right, wrong = attend_layer(case, None), one.make(case, RIGHT)
     places = np.argwhere(np.abs(right - wrong).max(-1) > 1e-3)
     if not len(places):
         return ["  Example: the numbers do not change."]

@@ -16,7 +16,7 @@ from headwise.check.subjects.contract import Contract
 from headwise.check.subjects.presets import preset, preset_of
 from headwise.check.subjects.subject import Subject
 from headwise.check.suite import RULES, check_attention
-from headwise.check.verdict.report import FAILED, FOLLOWS, NOT_OFFERED, CheckReport, Finding
+from headwise.check.verdict.findings import FAILED, FOLLOWS, NOT_OFFERED, CheckReport, Finding
 from headwise.errors import HeadwiseError
 from headwise.plain.values import shown
 

@@ -1,31 +1,31 @@
 """The rules in their order, and the front door of functions."""
 
 import sys
+from dataclasses import replace
 from typing import Any
 
-from headwise.check.rules.conventions import choose
+from headwise.check.rules.called import CALLED
+from headwise.check.rules.extremes import EXTREME_RULES
 from headwise.check.rules.gradient import GRADIENT_RULES
 from headwise.check.rules.inquiry import Progress, run
-from headwise.check.rules.layer import LAYER_RULES, choose_layer
+from headwise.check.rules.layer_rules import LAYER_RULES, choose_layer
 from headwise.check.rules.memory import DTYPE_RULES, MEMORY_RULES
+from headwise.check.rules.outputs import VALUE_RULES
 from headwise.check.rules.rule import Rule
-from headwise.check.rules.special import SPECIAL_RULES
-from headwise.check.rules.values import VALUE_RULES
 from headwise.check.subjects.contract import Contract
-from headwise.check.subjects.layer_calling import layer_caller
+from headwise.check.subjects.layer_function import layer_caller
 from headwise.check.subjects.presets import preset, preset_of
 from headwise.check.subjects.subject import TIME_LIMIT, Subject
 from headwise.check.torch_layer import check_layer
-from headwise.check.verdict.report import CheckReport
+from headwise.check.verdict.findings import CheckReport
 from headwise.errors import HeadwiseError
 from headwise.plain.values import shown
 
-CALLED = Rule("called", "called", "the function runs and returns an array", choose)
 RULES: tuple[Rule, ...] = (
     CALLED,
     *DTYPE_RULES,
     *VALUE_RULES,
-    *SPECIAL_RULES,
+    *EXTREME_RULES,
     *MEMORY_RULES,
     *GRADIENT_RULES,
     *LAYER_RULES,
@@ -90,18 +90,18 @@ def check_attention(
         raise HeadwiseError("contract", "a call, for a layer that is a function", "none", hint)
     subject = Subject(fn, chosen, seed, time_limit=time_limit)
     is_layer = "layer" in subject.declared
-    first = Rule("called", "called", CALLED.says, choose_layer if is_layer else choose)
+    first = replace(CALLED, run=choose_layer) if is_layer else CALLED
     rules = [rule for rule in RULES[1:] if is_layer == ("layer" in rule.needs)]
     return run(subject, [first, *rules], name_of(fn) if name is None else name, progress)
 
 
-def name_of(fn: Any) -> str:
+def name_of(fn: object) -> str:
     """``module:function``."""
     own = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__name__
     home = getattr(fn, "__module__", None)
     return f"{home}:{own}" if home else own
 
 
-def _is_module(fn: Any) -> bool:
+def _is_module(fn: object) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(fn, torch.nn.Module)

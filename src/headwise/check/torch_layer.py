@@ -1,21 +1,21 @@
 """A torch layer under test: its heads from its attributes, its call from its signature."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from headwise.check.rules.inquiry import run
-from headwise.check.rules.layer import LAYER_RULES, choose_layer
+from headwise.check.rules.inquiry import Progress, run
+from headwise.check.rules.layer_rules import LAYER_RULES, choose_layer, judge_weights
 from headwise.check.rules.rule import Rule
-from headwise.check.rules.weights import judge_weights
-from headwise.check.subjects import calling
-from headwise.check.subjects.contract import Contract
+from headwise.check.subjects.contract import Contract, Function
+from headwise.check.subjects.layer_weights import LayerWeights
 from headwise.check.subjects.presets import preset
-from headwise.check.subjects.subject import TIME_LIMIT, Subject
-from headwise.check.subjects.torch_weights import LayerWeights
-from headwise.check.verdict.report import CheckReport
+from headwise.check.subjects.signature import Signature, signature_of
+from headwise.check.subjects.subject import TIME_LIMIT, LayerCall, Subject
+from headwise.check.verdict.findings import CheckReport
 from headwise.errors import HeadwiseError
+from headwise.plain.types import AnyArray
 from headwise.plain.values import shown
 
 HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads", "h", "nh")
@@ -30,7 +30,7 @@ def check_layer(
     weights: Mapping[str, str] | None = None,
     seed: int = 0,
     time_limit: float = TIME_LIMIT,
-    progress: Any = None,
+    progress: Progress | None = None,
     name: str | None = None,
 ) -> CheckReport:
     """Checks a multi-head layer of torch, and names the mistake where it is wrong.
@@ -100,7 +100,7 @@ def _number(module: Any, names: tuple[str, ...]) -> int | None:
 
 def _complete(contract: Contract, layer: LayerWeights, is_mha: bool) -> Contract:
     """The contract with the call that the layer's signature asks for."""
-    found = calling.signature(layer.copy.forward)
+    found = signature_of(layer.copy.forward)
     served = (
         found.features & {"mask", "padding", "causal"} if contract.features is None else contract.features
     )
@@ -108,7 +108,7 @@ def _complete(contract: Contract, layer: LayerWeights, is_mha: bool) -> Contract
     return contract.but(call=call, features=frozenset(served) | {"layer"}, kind="torch")
 
 
-def _call_mha(fn: Any, case: Any) -> Any:
+def _call_mha(fn: Any, case: LayerCall) -> AnyArray:
     """torch.nn.MultiheadAttention: masks (B H, n, n), padding (B, n), its own axis order."""
     x = case.x if fn.batch_first else case.x.transpose(0, 1)
     mask = case.mask
@@ -118,11 +118,11 @@ def _call_mha(fn: Any, case: Any) -> Any:
     return found if fn.batch_first else found.transpose(0, 1)
 
 
-def _caller(found: calling.Signature) -> Any:
+def _caller(found: Signature) -> Callable[[Function, LayerCall], AnyArray]:
     """forward(x), forward(query, key, value), with the masks under their own names."""
     own, count = found.options, max(found.positional, 1)
 
-    def call(fn: Any, case: Any) -> Any:
+    def call(fn: Function, case: LayerCall) -> AnyArray:
         keywords = {
             own[n]: v
             for n, v in (("mask", case.mask), ("padding", case.padding))

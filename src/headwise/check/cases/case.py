@@ -6,15 +6,12 @@ transpose and inverse and unlike from one batch entry to the next: what hides a 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.check.cases import rotation
+from headwise.plain.types import AnyArray, Floats
 from headwise.reference import reference_attention
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +39,12 @@ class Case:
         sizes: for `Contract.call`, whose arrays may lie in another layout: n_q, n_k, P and the group size.
     """
 
-    query: Any
-    key: Any
-    value: Any
-    mask: Any = None
-    padding: Any = None
-    bias: Any = None
+    query: AnyArray
+    key: AnyArray
+    value: AnyArray
+    mask: AnyArray = None
+    padding: AnyArray = None
+    bias: AnyArray = None
     is_causal: bool = False
     aligned: str = "lower_right"
     window: tuple[int | None, int | None] | None = None
@@ -55,9 +52,9 @@ class Case:
     scale: float | None = None
     rotary_base: float | None = None
     interleaved: bool = False
-    past_key: Any = None
-    past_value: Any = None
-    past_key_turned: Any = None
+    past_key: AnyArray = None
+    past_value: AnyArray = None
+    past_key_turned: AnyArray = None
     num_heads: int = 1
     sizes: tuple[int, int, int, int] | None = None
 
@@ -115,7 +112,7 @@ class Case:
         return frozenset(name for name, is_there in present.items() if is_there)
 
 
-def expected(case: Case) -> tuple[Float64, Float64]:
+def expected(case: Case) -> tuple[Floats, Floats]:
     """Output and weights by the specification, float64."""
     query, key, value = case.query, case.key, case.value
     if case.rotary_base is not None:
@@ -143,14 +140,14 @@ def expected(case: Case) -> tuple[Float64, Float64]:
     return output, weights
 
 
-def turn(case: Case, x: Float64, start: int) -> Float64:
+def turn(case: Case, x: Floats, start: int) -> Floats:
     """Queries or keys at positions start, start + 1, ..., turned."""
     assert case.rotary_base is not None
     angles = rotation.angles(np.arange(start, start + x.shape[-2]), x.shape[-1], case.rotary_base)
     return rotation.interleaved(x, angles) if case.interleaved else rotation.halves(x, angles)
 
 
-def allowed(case: Case, weights: Float64, unit: float) -> Float64:
+def allowed(case: Case, weights: Floats, unit: float) -> Floats:
     """What a right implementation may lose at each output element, given the unit roundoff of its numbers.
 
     |error| <= unit (32 + 16 A + n_k / 256) sum_j w_j |v_j|, A = the largest scale sum_d |q_d k_d| + |bias| of
@@ -169,7 +166,7 @@ def allowed(case: Case, weights: Float64, unit: float) -> Float64:
         sizes = sizes + np.abs(case.bias)
     largest = np.where(weights > 0, sizes, 0).max(-1, keepdims=True, initial=0.0)
     relative = unit * (32 + 16 * largest + case.n_k / 256)
-    result: Float64 = relative * (weights @ value + 1e-30)
+    result: Floats = relative * (weights @ value + 1e-30)
     return result
 
 

@@ -1,24 +1,21 @@
 """Rotary positions by their formula, kept apart from the package's own so that neither judges itself."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from headwise.plain.types import Array, Floats
 
 
-def frequencies(width: int, base: float) -> Float64:
+def frequencies(width: int, base: float) -> Floats:
     """base^(-2i / width) of pair i."""
     return np.asarray(base ** (-np.arange(0, width, 2) / width))
 
 
-def angles(positions: Any, width: int, base: float) -> Float64:
+def angles(positions: Array, width: int, base: float) -> Floats:
     """(n, width / 2)."""
     return np.asarray(positions, float)[:, None] * frequencies(width, base)
 
 
-def halves(x: Float64, angle: Float64) -> Float64:
+def halves(x: Floats, angle: Floats) -> Floats:
     """Features (i, i + width / 2) turn by the angle of pair i; features beyond the angles stay."""
     half = angle.shape[-1]
     cos, sin = np.cos(angle), np.sin(angle)
@@ -26,7 +23,7 @@ def halves(x: Float64, angle: Float64) -> Float64:
     return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], -1)
 
 
-def interleaved(x: Float64, angle: Float64) -> Float64:
+def interleaved(x: Floats, angle: Floats) -> Floats:
     """Features (2i, 2i + 1) turn by the angle of pair i."""
     cos, sin = np.cos(angle), np.sin(angle)
     turned = np.empty_like(x)

@@ -1,13 +1,16 @@
 """The mistakes that can be named, in the order in which they are tried."""
 
-from headwise.check.cases.steps import Fault
-from headwise.check.faults import cache, heads, masks, rotary, scores, window
+from headwise.check.cases.chain import Fault
+from headwise.check.cases.layer_case import LayerFault
+from headwise.check.faults import decode, formula, grouping, masking, rotary, window
+from headwise.check.faults.layer_faults import LAYER_FAULTS
 
 FAULTS: tuple[Fault, ...] = (
-    *scores.FAULTS,
-    *heads.FAULTS,
+    *formula.FAULTS,
+    *grouping.FAULTS,
     *rotary.FAULTS,
-    *cache.FAULTS,
+    *decode.FAULTS,
     *window.FAULTS,
-    *masks.FAULTS,
+    *masking.FAULTS,
 )
+ALL: tuple[Fault | LayerFault, ...] = (*FAULTS, *LAYER_FAULTS)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.layers import LayerCase, LayerFault, LayerMistake, build, merge, split
-from headwise.check.cases.steps import Array, Steps, attend
+from headwise.check.cases.chain import Chain, Step, attend
+from headwise.check.cases.layer_case import LayerCase, LayerFault, LayerOutput, attend_layer, merge, split
+from headwise.plain.types import Array
 
 
 def _cut_rows(x: Array, heads: int) -> Array:
@@ -27,10 +28,10 @@ def _merge_interleaved(x: Array) -> Array:
     return x.transpose(0, 2, 3, 1).reshape(x.shape[0], x.shape[2], -1)
 
 
-def _with(cut: Any = split, back: Any = merge, out: bool = True, **changes: Any) -> LayerFault:
+def _with(cut: Step = split, back: Step = merge, out: bool = True, **changes: Step) -> LayerOutput:
     """Other ways to split and merge, and changed weights: each value is a rule on the case."""
 
-    def make(case: LayerCase, base: Steps) -> Array:
+    def make(case: LayerCase, base: Chain) -> Array:
         changed = replace(case, **{name: rule(case) for name, rule in changes.items()})
         merged = back(attend(changed.inner(cut), base))
         return changed.out(merged) if out else merged
@@ -38,12 +39,12 @@ def _with(cut: Any = split, back: Any = merge, out: bool = True, **changes: Any)
     return make
 
 
-def _pooled(how: Any) -> Any:
+def _pooled(how: Step) -> Step:
     return lambda x: np.tile(how(x, 1), (1, 1, x.shape[1]))
 
 
-def _one_head(keep_scale: bool) -> LayerFault:
-    def make(case: LayerCase, base: Steps) -> Array:
+def _one_head(keep_scale: bool) -> LayerOutput:
+    def make(case: LayerCase, base: Chain) -> Array:
         scale = case.width**-0.5 if keep_scale else None
         single = replace(case, num_heads=1, num_kv_heads=1, options={**case.options, "scale": scale})
         return single.out(merge(attend(single.inner(), base)))
@@ -51,7 +52,7 @@ def _one_head(keep_scale: bool) -> LayerFault:
     return make
 
 
-def _order(*order: str) -> LayerFault:
+def _order(*order: str) -> LayerOutput:
     """The fused input weight is read in another order."""
     names = {
         f"{part}_{to}": f"{part}_{source}" for part in "wb" for to, source in zip("qkv", order, strict=True)
@@ -60,10 +61,10 @@ def _order(*order: str) -> LayerFault:
     return _with(**rules)
 
 
-def _interleaved_weights(shape: str) -> LayerFault:
+def _interleaved_weights(shape: str) -> LayerOutput:
     """One fused projection (3 d_model) whose rows are read as (H, 3, d) or (H, d, 3)."""
 
-    def make(case: LayerCase, base: Steps) -> Array:
+    def make(case: LayerCase, base: Chain) -> Array:
         z = case.x @ case.w_in.T
         if case.b_q is not None:
             z = z + case.b_in
@@ -78,7 +79,7 @@ def _interleaved_weights(shape: str) -> LayerFault:
     return make
 
 
-def _shared_over_heads(case: LayerCase, base: Steps) -> Array:
+def _shared_over_heads(case: LayerCase, base: Chain) -> Array:
     """The input is split first; every head goes through the first head's block of the weights."""
     width, x = case.width, split(case.x, case.num_heads)
     parts = [
@@ -89,36 +90,38 @@ def _shared_over_heads(case: LayerCase, base: Steps) -> Array:
     return case.out(merge(attend(inner, base)))
 
 
-def _no_projection(case: LayerCase, base: Steps) -> Array:
+def _no_projection(case: LayerCase, base: Chain) -> Array:
     x = split(case.x, case.num_heads)
     return merge(attend(Case(x, x, x, num_heads=case.num_heads, **case.options), base))
 
 
-def _zero(name: str) -> LayerFault:
+def _zero(name: str) -> LayerOutput:
     rules: dict[str, Any] = {name: lambda case: None}
     return _with(**rules)
 
 
-def _transposed_inputs() -> LayerFault:
+def _transposed_inputs() -> LayerOutput:
     return _with(w_q=lambda c: c.w_q.T, w_k=lambda c: c.w_k.T, w_v=lambda c: c.w_v.T)
 
 
-def _layer(key: str, what: str, repair: str, make: LayerFault, seen: str = "") -> LayerMistake:
-    return LayerMistake(key, what, repair, make, tuple(seen.split()))
+def _layer(key: str, what: str, repair: str, make: LayerOutput, seen: str = "") -> LayerFault:
+    return LayerFault(key, what, repair, make, tuple(seen.split()))
 
 
 _SPLIT = "reshape to (B, n, H, d), then move the heads in front: (B, H, n, d)"
 _MERGE = "move the heads behind the positions, (B, n, H, d), then reshape to (B, n, H d)"
 
 
-def _wide_scale(case: LayerCase, base: Steps) -> Array:
-    return build(replace(case, options={**case.options, "scale": case.x.shape[-1] ** -0.5}), None, base)
+def _wide_scale(case: LayerCase, base: Chain) -> Array:
+    return attend_layer(
+        replace(case, options={**case.options, "scale": case.x.shape[-1] ** -0.5}), None, base
+    )
 
 
-def _one_split(which: int) -> LayerFault:
+def _one_split(which: int) -> LayerOutput:
     """Only queries, keys or values are split by a reshape."""
 
-    def make(case: LayerCase, base: Steps) -> Array:
+    def make(case: LayerCase, base: Chain) -> Array:
         heads = (case.num_heads, case.num_kv_heads, case.num_kv_heads)
         cuts = [_cut_rows if at == which else split for at in range(3)]
         q, k, v = (cut(z, h) for cut, z, h in zip(cuts, case.projected(), heads, strict=True))
@@ -127,178 +130,77 @@ def _one_split(which: int) -> LayerFault:
     return make
 
 
-def _summed_into_one(case: LayerCase, base: Steps) -> Array:
+def _summed_into_one(case: LayerCase, base: Chain) -> Array:
     heads = attend(case.inner(), base)
     summed = heads.sum(1) @ case.w_out[:, : heads.shape[-1]].T
     return np.asarray(summed if case.b_out is None else summed + case.b_out)
 
 
-MISTAKES: tuple[LayerMistake, ...] = (
-    _layer(
-        "scale 1/root d_model",
-        "the scores are divided by the root of d_model",
-        "divide them by the root of the head's own width d_k",
-        _wide_scale,
-        "lucidrains/vit-pytorch#65 karpathy/ng-video-lecture#6",
-    ),
-    _layer(
-        "split without transpose",
-        "heads are split by a reshape to (B, H, n, d): it cuts the tokens, not the features",
-        _SPLIT,
-        _with(_cut_rows),
-        "reczoo/FuxiCTR#30 hyunwoongko/transformer#15 bentrevett/pytorch-seq2seq#148",
-    ),
-    _layer(
-        "queries split without transpose",
-        "queries are split by a reshape to (B, H, n, d)",
-        _SPLIT,
-        _one_split(0),
-    ),
-    _layer(
-        "keys split without transpose", "keys are split by a reshape to (B, H, n, d)", _SPLIT, _one_split(1)
-    ),
-    _layer(
-        "values split without transpose",
-        "values are split by a reshape to (B, H, n, d)",
-        _SPLIT,
-        _one_split(2),
-    ),
-    _layer(
-        "heads summed into one",
-        "the heads are added and share the first rows of W_O",
-        "concatenate the heads, then W_O",
-        _summed_into_one,
-    ),
-    _layer(
-        "split and merge without transpose",
-        "heads are split and merged by reshapes alone",
-        _SPLIT,
-        _with(_cut_rows, _merge_rows),
-    ),
-    _layer(
-        "merge without transpose",
-        "heads are merged by a reshape alone: tokens and heads are mixed",
-        _MERGE,
-        _with(back=_merge_rows),
-        "jsbaan/transformer-from-scratch#6",
-    ),
-    _layer(
-        "split as (d H)",
-        "features are split as (d, H): head h gets every H-th column",
-        _SPLIT,
-        _with(_cut_interleaved),
-    ),
-    _layer(
-        "merge as (d H)",
-        "heads are merged as (d, H): neighbouring features are of different heads",
-        _MERGE,
-        _with(back=_merge_interleaved),
-    ),
-    _layer(
-        "split and merge as (d H)",
-        "heads own every H-th column, in and out: right only for weights made for it",
-        _SPLIT,
-        _with(_cut_interleaved, _merge_interleaved),
-    ),
-    _layer(
-        "heads summed",
-        "the heads are added, not concatenated",
-        "concatenate the heads, then W_O",
-        _with(back=_pooled(np.sum)),
-    ),
-    _layer(
-        "heads averaged",
-        "the heads are averaged, not concatenated",
-        "concatenate the heads, then W_O",
-        _with(back=_pooled(np.mean)),
-    ),
-    _layer(
-        "one head",
-        "there is one head of full width: the number of heads plays no part",
-        _SPLIT,
-        _one_head(False),
-    ),
-    _layer(
-        "one head, scaled as many",
-        "there is one head of full width, scaled as if it were one of many",
-        _SPLIT,
-        _one_head(True),
-    ),
-    _layer(
-        "no output projection",
-        "W_O is missing: nothing mixes the heads",
-        "multiply the concatenation by W_O",
-        _with(out=False),
-    ),
+LAYER_FAULTS: tuple[LayerFault, ...] = (
+    _layer("scale 1/root d_model", "the scores are divided by the root of d_model",
+           "divide them by the root of the head's own width d_k", _wide_scale,
+           "lucidrains/vit-pytorch#65 karpathy/ng-video-lecture#6"),
+    _layer("split without transpose",
+           "heads are split by a reshape to (B, H, n, d): it cuts the tokens, not the features", _SPLIT,
+           _with(_cut_rows), "reczoo/FuxiCTR#30 hyunwoongko/transformer#15 bentrevett/pytorch-seq2seq#148"),
+    _layer("queries split without transpose", "queries are split by a reshape to (B, H, n, d)", _SPLIT,
+           _one_split(0)),
+    _layer("keys split without transpose", "keys are split by a reshape to (B, H, n, d)", _SPLIT,
+           _one_split(1)),
+    _layer("values split without transpose", "values are split by a reshape to (B, H, n, d)", _SPLIT,
+           _one_split(2)),
+    _layer("heads summed into one", "the heads are added and share the first rows of W_O",
+           "concatenate the heads, then W_O", _summed_into_one),
+    _layer("split and merge without transpose", "heads are split and merged by reshapes alone", _SPLIT,
+           _with(_cut_rows, _merge_rows)),
+    _layer("merge without transpose", "heads are merged by a reshape alone: tokens and heads are mixed",
+           _MERGE, _with(back=_merge_rows), "jsbaan/transformer-from-scratch#6"),
+    _layer("split as (d H)", "features are split as (d, H): head h gets every H-th column", _SPLIT,
+           _with(_cut_interleaved)),
+    _layer("merge as (d H)", "heads are merged as (d, H): neighbouring features are of different heads",
+           _MERGE, _with(back=_merge_interleaved)),
+    _layer("split and merge as (d H)",
+           "heads own every H-th column, in and out: right only for weights made for it", _SPLIT,
+           _with(_cut_interleaved, _merge_interleaved)),
+    _layer("heads summed", "the heads are added, not concatenated", "concatenate the heads, then W_O",
+           _with(back=_pooled(np.sum))),
+    _layer("heads averaged", "the heads are averaged, not concatenated", "concatenate the heads, then W_O",
+           _with(back=_pooled(np.mean))),
+    _layer("one head", "there is one head of full width: the number of heads plays no part", _SPLIT,
+           _one_head(False)),
+    _layer("one head, scaled as many", "there is one head of full width, scaled as if it were one of many",
+           _SPLIT, _one_head(True)),
+    _layer("no output projection", "W_O is missing: nothing mixes the heads",
+           "multiply the concatenation by W_O", _with(out=False)),
     _layer("output bias missing", "the bias of W_O is missing", "add it", _zero("b_out")),
-    _layer(
-        "output weight transposed",
-        "W_O is transposed",
-        "x @ W.T for weights kept as (out, in)",
-        _with(w_out=lambda c: c.w_out.T),
-    ),
-    _layer(
-        "input weights transposed",
-        "W_Q, W_K and W_V are transposed",
-        "x @ W.T for weights kept as (out, in)",
-        _transposed_inputs(),
-    ),
+    _layer("output weight transposed", "W_O is transposed", "x @ W.T for weights kept as (out, in)",
+           _with(w_out=lambda c: c.w_out.T)),
+    _layer("input weights transposed", "W_Q, W_K and W_V are transposed",
+           "x @ W.T for weights kept as (out, in)", _transposed_inputs()),
     _layer("order k q v", "query and key weights have changed places", "q, k, v", _order("k", "q", "v")),
     _layer("order v k q", "the fused weight is read as v, k, q", "q, k, v", _order("v", "k", "q")),
     _layer("order q v k", "the fused weight is read as q, v, k", "q, k, v", _order("q", "v", "k")),
     _layer("order k v q", "the fused weight is read as k, v, q", "q, k, v", _order("k", "v", "q")),
     _layer("order v q k", "the fused weight is read as v, q, k", "q, k, v", _order("v", "q", "k")),
-    _layer(
-        "fused rows as (H 3 d)",
-        "the fused weight's rows are read head by head: q0 k0 v0 q1 k1 v1",
-        "all of q, then all of k, then all of v",
-        _interleaved_weights("H 3 d"),
-    ),
-    _layer(
-        "fused rows as (H d 3)",
-        "the fused weight's rows are read in threes: q, k, v of each feature",
-        "all of q, then all of k, then all of v",
-        _interleaved_weights("H d 3"),
-    ),
-    _layer(
-        "input biases missing",
-        "the biases of W_Q, W_K and W_V are missing",
-        "add them",
-        _with(b_q=lambda c: None, b_k=lambda c: None, b_v=lambda c: None),
-    ),
+    _layer("fused rows as (H 3 d)", "the fused weight's rows are read head by head: q0 k0 v0 q1 k1 v1",
+           "all of q, then all of k, then all of v", _interleaved_weights("H 3 d")),
+    _layer("fused rows as (H d 3)", "the fused weight's rows are read in threes: q, k, v of each feature",
+           "all of q, then all of k, then all of v", _interleaved_weights("H d 3")),
+    _layer("input biases missing", "the biases of W_Q, W_K and W_V are missing", "add them",
+           _with(b_q=lambda c: None, b_k=lambda c: None, b_v=lambda c: None)),
     _layer("query bias missing", "the bias of W_Q is missing", "add it", _zero("b_q")),
     _layer("key bias missing", "the bias of W_K is missing", "it changes nothing", _zero("b_k")),
     _layer("value bias missing", "the bias of W_V is missing", "add it", _zero("b_v")),
-    _layer(
-        "one projection for q, k and v",
-        "queries, keys and values all go through W_Q",
-        "each has its own projection",
-        _order("q", "q", "q"),
-    ),
-    _layer(
-        "keys as values",
-        "the key projection makes the values too",
-        "values go through W_V",
-        _order("q", "k", "k"),
-    ),
-    _layer(
-        "queries as keys",
-        "the query projection makes the keys too",
-        "keys go through W_K",
-        _order("q", "q", "v"),
-    ),
-    _layer(
-        "one projection for all heads",
-        "all heads share the first head's projections: the input is split before it is projected",
-        "project first, then split",
-        _shared_over_heads,
-        "MarcoMeter/episodic-transformer-memory-ppo#22",
-    ),
+    _layer("one projection for q, k and v", "queries, keys and values all go through W_Q",
+           "each has its own projection", _order("q", "q", "q")),
+    _layer("keys as values", "the key projection makes the values too", "values go through W_V",
+           _order("q", "k", "k")),
+    _layer("queries as keys", "the query projection makes the keys too", "keys go through W_K",
+           _order("q", "q", "v")),
+    _layer("one projection for all heads",
+           "all heads share the first head's projections: the input is split before it is projected",
+           "project first, then split", _shared_over_heads, "MarcoMeter/episodic-transformer-memory-ppo#22"),
     _layer("no projections", "nothing is projected", "project with W_Q, W_K, W_V and W_O", _no_projection),
-    _layer(
-        "input added",
-        "the input is added to the output",
-        "the residual connection stands outside",
-        lambda case, base: case.x + build(case, None, base),
-    ),
-)
+    _layer("input added", "the input is added to the output", "the residual connection stands outside",
+           lambda case, base: case.x + attend_layer(case, None, base)),
+)  # fmt: skip

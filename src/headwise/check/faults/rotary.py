@@ -1,20 +1,20 @@
 """Mistakes with rotary positions."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from headwise.check.cases import rotation
 from headwise.check.cases.case import Case, turn
-from headwise.check.cases.steps import Array, Fault, fault
+from headwise.check.cases.chain import Fault, Step, fault
+from headwise.plain.types import Array
 
 _PAIRS = "turn the pairs that the weights were trained with: (i, i + d/2) or (2i, 2i + 1), not a mixture"
 _BOTH = "turn queries and keys alike, each by its own position"
 _ANGLE = "the angle of pair i at position p is p / base^(2i / d)"
 
 
-def _each(q_rule: Any, k_rule: Any = None) -> Any:
+def _each(q_rule: Step, k_rule: Step | None = None) -> Step:
     """Turns queries, new keys and past keys by rules on (array, its first position, case)."""
 
     def step(q: Array, k: Array, past: Array | None, case: Case) -> tuple[Array, Array, Array | None]:
@@ -33,7 +33,7 @@ def _stays(x: Array, start: int, case: Case) -> Array:
     return x
 
 
-def _with(angles: Any) -> Any:
+def _with(angles: Step) -> Step:
     """The right pairs by other angles, a rule on (positions, width, base)."""
 
     def rule(x: Array, start: int, case: Case) -> Array:
@@ -47,7 +47,7 @@ def _other_pairs(x: Array, start: int, case: Case) -> Array:
     return turn(replace(case, interleaved=not case.interleaved), x, start)
 
 
-def _formula(make: Any) -> Any:
+def _formula(make: Step) -> Step:
     """A rule on (first of the pair, second, cosine, sine) -> both, for half-split pairs."""
 
     def rule(x: Array, start: int, case: Case) -> Array:
@@ -77,7 +77,7 @@ def _mixed_other(x: Array, start: int, case: Case) -> Array:
     return x * cos + partner * sin
 
 
-def _tables(x: Array, start: int, case: Case, spread: Any) -> tuple[Array, Array]:
+def _tables(x: Array, start: int, case: Case, spread: Step) -> tuple[Array, Array]:
     assert case.rotary_base is not None
     angle = rotation.angles(np.arange(start, start + x.shape[-2]), x.shape[-1], case.rotary_base)
     return spread(np.cos(angle)), spread(np.sin(angle))
@@ -104,7 +104,7 @@ def _sinusoids(x: Array, start: int, case: Case) -> Array:
     return x + np.concatenate([np.sin(angle), np.cos(angle)], -1)
 
 
-def _angles(change: Any) -> Any:
+def _angles(change: Step) -> Step:
     return lambda p, width, base: change(rotation.angles(p, width, base))
 
 

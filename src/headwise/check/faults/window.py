@@ -1,17 +1,16 @@
 """Mistakes with windows and soft caps."""
 
-from typing import Any
-
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.steps import Array, Fault, capped, fault, grid, windowed
+from headwise.check.cases.chain import Fault, Step, capped, fault, grid, windowed
+from headwise.plain.types import Array
 
 _WIDTH = "window (W, 0): the query itself and the W keys before it"
 _CAP = "scale, then cap: s becomes c tanh(s / c); then bias and mask"
 
 
-def _moved(by: int) -> Any:
+def _moved(by: int) -> Step:
     def step(case: Case, n_k: int) -> Array | None:
         left, right = case.window or (None, None)
         if left is None:
@@ -23,7 +22,7 @@ def _moved(by: int) -> Any:
     return step
 
 
-def _rule(seen: Any) -> Any:
+def _rule(seen: Step) -> Step:
     """A window from a rule on (position of the query, key, W, n_k)."""
 
     def step(case: Case, n_k: int) -> Array | None:
@@ -33,7 +32,7 @@ def _rule(seen: Any) -> Any:
     return step
 
 
-def _cap(change: Any) -> Any:
+def _cap(change: Step) -> Step:
     return lambda s, case: s if case.softcap is None else change(s, case.softcap, case)
 
 

@@ -6,19 +6,19 @@ With P = softmax(S), O = P V and the gradient dO of the output:
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from headwise.check.cases.case import Case, expected
 from headwise.check.rules import makers
-from headwise.check.rules.rule import Rule
-from headwise.check.subjects import calling, frameworks
+from headwise.check.rules.rule import Rule, Run
+from headwise.check.subjects.kinds import UNIT
+from headwise.check.subjects.signature import convert, lay
 from headwise.check.subjects.subject import NoAnswer, Subject
+from headwise.check.verdict.findings import FAILED, FOLLOWS, NOT_OFFERED, PASSED, Finding
 from headwise.check.verdict.judge import follows, judge
-from headwise.check.verdict.report import FAILED, FOLLOWS, NOT_OFFERED, PASSED, Finding
+from headwise.plain.types import AnyArray, Array
 
-Array = np.ndarray[Any, Any]
 _GROUP = "gradient"
 _NAMES = ("query", "key", "value")
 _SERVED = ("bhnd", "bnhd", "bne", "bnd")
@@ -40,17 +40,17 @@ def derivative(case: Case, weight: Array) -> tuple[Array, Array, Array]:
 
 def _gradients(subject: Subject, case: Case, weight: Array) -> list[Array | None]:
     """The function's own, as (B, H, n, d)."""
-    part = calling.lay(case, subject.layout)[0]
-    ready = calling.convert(part, subject.kind, subject.dtype, subject.contract.mask_means)
+    part = lay(case, subject.layout)[0]
+    ready = convert(part, subject.kind, subject.dtype, subject.contract.mask_means)
 
-    def call(*arrays: Any) -> Any:
+    def call(*arrays: AnyArray) -> AnyArray:
         found = subject.call(replace(ready, **dict(zip(_NAMES, arrays, strict=True))))
         return found[0] if isinstance(found, tuple | list) else found
 
-    laid = calling.lay(replace(case, value=weight, key=weight), subject.layout)[0].value
+    laid = lay(replace(case, value=weight, key=weight), subject.layout)[0].value
     with subject.calm():
         leaves = [getattr(ready, name) for name in _NAMES]
-        made = frameworks.gradients(subject.kind, call, leaves, laid)
+        made = subject.framework.gradients(call, leaves, laid)
     heads = (case.query.shape[1], case.key.shape[1], case.key.shape[1])
     wide = [
         None if one is None else _back(one, subject.layout, case, h)
@@ -67,7 +67,7 @@ def _back(x: Array, layout: str, case: Case, heads: int) -> Array:
     return x.reshape(len(case.query), heads, *x.shape[-2:])
 
 
-def _run(name: str, make_name: str, empty: bool) -> Any:
+def _run(name: str, make_name: str, empty: bool) -> Run:
     def run(subject: Subject) -> Finding:
         if subject.layout not in _SERVED:
             return Finding(name, _GROUP, NOT_OFFERED, f"not asked in the layout {subject.layout}")
@@ -108,7 +108,7 @@ def _judged(
         and all(one is None or np.isfinite(one).all() for one in found)
     ):
         return Finding(name, _GROUP, PASSED)  # what such a row holds is another convention
-    unit = max(frameworks.unit(subject.dtype), frameworks.unit("float32"))
+    unit = max(UNIT[subject.dtype], UNIT["float32"])
     spread = case.factor * np.abs(case.query).max() * np.abs(case.key).max() * case.query.shape[-1]
     worst = (0.0, 1.0)
     for which, own, wanted in zip(_NAMES, found, right, strict=True):
@@ -174,31 +174,12 @@ def _named(which: str, own: Array, wanted: Array, case: Case, weight: Array) -> 
 
 
 GRADIENT_RULES = (
-    Rule(
-        "gradient",
-        _GROUP,
-        "gradients of query, key and value are those of the formula",
-        _run("gradient", "values", False),
-    ),
-    Rule(
-        "gradient with mask",
-        _GROUP,
-        "the same where keys are hidden",
-        _run("gradient with mask", "mask", False),
-        frozenset({"mask"}),
-    ),
-    Rule(
-        "gradient, causal",
-        _GROUP,
-        "the same in causal order",
-        _run("gradient, causal", "causal", False),
-        frozenset({"causal"}),
-    ),
-    Rule(
-        "gradient of empty rows",
-        _GROUP,
-        "a row that sees no key gives no NaN",
-        _run("gradient of empty rows", "mask", True),
-        frozenset({"mask"}),
-    ),
-)
+    Rule("gradient", _GROUP, "gradients of query, key and value are those of the formula",
+         _run("gradient", "values", False)),
+    Rule("gradient with mask", _GROUP, "the same where keys are hidden",
+         _run("gradient with mask", "mask", False), frozenset({"mask"})),
+    Rule("gradient, causal", _GROUP, "the same in causal order", _run("gradient, causal", "causal", False),
+         frozenset({"causal"})),
+    Rule("gradient of empty rows", _GROUP, "a row that sees no key gives no NaN",
+         _run("gradient of empty rows", "mask", True), frozenset({"mask"})),
+)  # fmt: skip

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from headwise.check.rules.conventions import words
+from headwise.check.rules.called import manner
 from headwise.check.rules.rule import Rule
 from headwise.check.subjects.subject import HANGS, NoAnswer, Subject
-from headwise.check.verdict.report import FAILED, NOT_OFFERED, NOTE, CheckReport, Finding
+from headwise.check.verdict.findings import FAILED, NOT_OFFERED, NOTE, CheckReport, Finding
 
 _IN_MORE_SHAPES = ("grouped heads and mask", "grouped heads and causal", "half precision")
 
@@ -21,7 +21,7 @@ def run(subject: Subject, rules: Iterable[Rule], name: str, progress: Progress |
     for done, (rule, tried) in enumerate(asked):
         if tried and "gqa" in rule.needs and subject.layout not in ("bhnd", "bnhd"):
             continue  # no axis for key/value heads
-        if rule.group == "gradient" and subject.kind == "numpy":
+        if rule.group == "gradient" and not subject.framework.differentiates:
             continue
         if subject.few_shapes and rule.name in _IN_MORE_SHAPES:
             continue
@@ -31,7 +31,7 @@ def run(subject: Subject, rules: Iterable[Rule], name: str, progress: Progress |
         last = outcomes[-1]
         if last.status == FAILED and (rule.group == "called" or last.fault == HANGS):
             break  # what comes of later calls would say nothing
-    calling = words(subject) if outcomes[0].status != FAILED else "could not be called"
+    calling = manner(subject) if outcomes[0].status != FAILED else "could not be called"
     return CheckReport(name, subject.contract.name, calling, tuple(outcomes), subject.seed)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.check.cases import steps
+from headwise.check.cases import chain
 from headwise.check.cases.case import Case, plain, with_bias, with_mask, with_padding, with_past
 from headwise.check.subjects.contract import Contract
 
@@ -142,8 +142,8 @@ def no_empty_rows(case: Case) -> Case:
     """The mask opened at the first key that everything else shows, in rows that would see nothing."""
     if case.mask is None:
         return case
-    parts = [steps.causal(case, case.n_k), steps.windowed(case, case.n_k), steps.padded(case)]
-    others = steps.combined([part for part in parts if part is not None])
+    parts = [chain.causal(case, case.n_k), chain.windowed(case, case.n_k), chain.padded(case)]
+    others = chain.combined([part for part in parts if part is not None])
     others = np.broadcast_to(others, case.mask.shape)
     empty = ~(case.mask & others).any(-1)
     first = np.arange(case.n_k) == others.argmax(-1)[..., None]

@@ -8,14 +8,11 @@ import numpy as np
 from headwise.check.cases.case import Case
 from headwise.check.cases.case import plain as plain_case
 from headwise.check.rules import makers
-from headwise.check.rules.findings import GROUP, changed, earlier, finding, follow, lost, plain
-from headwise.check.rules.rule import Rule
-from headwise.check.subjects import frameworks
+from headwise.check.rules.rule import GROUP, Rule, changed, earlier, finding, follow, lost, plain
+from headwise.check.subjects.kinds import KINDS, UNIT, take
 from headwise.check.subjects.subject import NoAnswer, Subject
+from headwise.check.verdict.findings import FAILED, FOLLOWS, NOT_OFFERED, NOTE, PASSED, Finding
 from headwise.check.verdict.judge import compare, follows, judge, right
-from headwise.check.verdict.report import FAILED, FOLLOWS, NOT_OFFERED, NOTE, PASSED, Finding
-
-Array = np.ndarray[Any, Any]
 
 
 def _repeated(subject: Subject) -> Finding:
@@ -50,7 +47,7 @@ def _repeated(subject: Subject) -> Finding:
 def _dtype(subject: Subject) -> Finding:
     name, group = "dtype", "dtype"
     case = plain(subject, name)
-    for dtype in [dtype for dtype in frameworks.dtypes(subject.kind) if dtype in ("float64", "float32")]:
+    for dtype in [dtype for dtype in subject.framework.dtypes() if dtype in ("float64", "float32")]:
         try:
             answer = subject.run(case, dtype)
         except NoAnswer as no:
@@ -98,15 +95,7 @@ def _lengths(subject: Subject) -> Finding:
             if earlier(subject, case, verdict):
                 return finding(name, FOLLOWS, follow(subject))
             said = f"wrong at length {n} (batch 1, one head)"
-            return finding(
-                name,
-                FAILED,
-                said,
-                evidence=verdict.evidence,
-                where=verdict.where,
-                error=verdict.error,
-                allowed=verdict.allowed,
-            )
+            return finding(name, FAILED, said, evidence=verdict.evidence, **verdict.measured)
         worst = max(worst, (verdict.error, verdict.allowed))
     return finding(name, PASSED, error=worst[0], allowed=worst[1])
 
@@ -127,9 +116,7 @@ def _batch(subject: Subject) -> Finding:
     said = "batch entry 0 changes when entry 1 does"
     if subject.named and follows(subject, case, judge(subject, case, before)):
         return finding(name, FOLLOWS, follow(subject))
-    evidence = (
-        f"{verdict.expected[verdict.place or ()]:.6g} becomes {verdict.output[verdict.place or ()]:.6g}"
-    )
+    evidence = changed(verdict)
     return finding(
         name,
         FAILED,
@@ -137,9 +124,7 @@ def _batch(subject: Subject) -> Finding:
         fault="batch leaks",
         repair="entries of a batch never meet",
         evidence=evidence,
-        where=verdict.where,
-        error=verdict.error,
-        allowed=verdict.allowed,
+        **verdict.measured,
     )
 
 
@@ -160,16 +145,11 @@ def _unchanged(subject: Subject) -> Finding:
 
 def _strides(subject: Subject) -> Finding:
     name = "strides"
-    if subject.kind == "jax":
+    if not subject.framework.strides:
         return finding(name, NOT_OFFERED, "JAX arrays have one layout")
     case = plain(subject, name)
     before = subject.run(case).output
-    ways = (
-        ("transposed", "spread")
-        if subject.kind == "torch"
-        else ("transposed", "reversed", "spread", "read-only")
-    )
-    for how in ways:
+    for how in subject.framework.strides:
         try:
             after = subject.run(case, stride=how).output
         except NoAnswer as no:
@@ -186,9 +166,7 @@ def _strides(subject: Subject) -> Finding:
                 fault="strides ignored",
                 repair="read arrays by their strides",
                 evidence=evidence,
-                where=verdict.where,
-                error=verdict.error,
-                allowed=verdict.allowed,
+                **verdict.measured,
                 seen=("pytorch/pytorch#112577", "pytorch/pytorch#187506"),
             )
     return finding(name, PASSED)
@@ -200,18 +178,18 @@ def _float64(subject: Subject) -> Finding:
         return finding(name, NOT_OFFERED, "takes float32 at the finest")
     case = plain(subject, name)
     answer = subject.run(case)
-    verdict = judge(subject, case, answer.output, frameworks.unit("float64"))
+    verdict = judge(subject, case, answer.output, UNIT["float64"])
     if verdict.ok:
-        return finding(name, PASSED, error=verdict.error, allowed=verdict.allowed)
-    measured = {"error": verdict.error, "allowed": verdict.allowed, "where": verdict.where}
+        return finding(name, PASSED, **verdict.measured)
+    measured = verdict.measured
     expected, lost = right(case)
     off = np.abs(answer.output - expected)
-    if not np.isfinite(off).all() or (off > lost * frameworks.unit("float32")).any():
+    if not np.isfinite(off).all() or (off > lost * UNIT["float32"]).any():
         if earlier(subject, case, judge(subject, case, answer.output)):
             return finding(name, FOLLOWS, follow(subject), **measured)
         return finding(name, FAILED, "the answer is wrong beyond rounding", **measured)
     size = float(off.max() / max(np.abs(expected).max(), 1e-30))
-    if size < frameworks.unit("float32") / 8:
+    if size < UNIT["float32"] / 8:
         said = "less exact than float64, finer than float32: such as a small number added to a sum"
         return finding(name, NOTE, said, **measured)
     return finding(
@@ -228,7 +206,7 @@ def _half(subject: Subject) -> Finding:
     name, group = "half precision", GROUP
     case = plain(subject, name)
     served: list[tuple[float, float]] = []
-    for dtype in frameworks.dtypes(subject.kind):
+    for dtype in subject.framework.dtypes():
         if dtype not in ("float16", "bfloat16"):
             continue
         try:
@@ -236,21 +214,12 @@ def _half(subject: Subject) -> Finding:
             answer = subject.run(rounded, dtype)
         except NoAnswer:
             continue
-        verdict = judge(subject, rounded, answer.output, frameworks.unit(dtype))
+        verdict = judge(subject, rounded, answer.output, UNIT[dtype])
         if not verdict.ok and earlier(subject, rounded, verdict):
             return Finding(name, group, FOLLOWS, follow(subject))
         if not verdict.ok:
             said = f"in {dtype} the error is larger than its rounding explains"
-            return Finding(
-                name,
-                group,
-                FAILED,
-                said,
-                evidence=verdict.evidence,
-                where=verdict.where,
-                error=verdict.error,
-                allowed=verdict.allowed,
-            )
+            return Finding(name, group, FAILED, said, evidence=verdict.evidence, **verdict.measured)
         if answer.dtype != dtype:
             return Finding(name, group, NOTE, f"{dtype} in, {answer.dtype} out")
         served.append((verdict.error, verdict.allowed))
@@ -264,7 +233,7 @@ def _rounded(case: Case, kind: str, dtype: str) -> Case:
     """The case with numbers that the dtype holds exactly."""
     names = ("query", "key", "value", "bias", "past_key", "past_value", "past_key_turned")
     rounded: dict[str, Any] = {
-        name: frameworks.take(frameworks.put(getattr(case, name), kind, dtype))
+        name: take(KINDS[kind].put(getattr(case, name), dtype))
         for name in names
         if getattr(case, name) is not None
     }

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headwise.check.subjects.kinds import KINDS
 from headwise.errors import HeadwiseError
 from headwise.plain.values import shown
 
@@ -18,7 +19,7 @@ LAYOUTS = {
     "hnd": "(H, n, d)",
     "nd": "(n, d)",
 }
-KINDS = ("numpy", "torch", "jax")
+Function = Callable[..., Any]  # the one under test
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "layout": (None, *LAYOUTS),
     "kind": (None, *KINDS),

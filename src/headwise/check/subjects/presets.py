@@ -2,25 +2,27 @@
 
 from typing import Any
 
-from headwise.check.subjects.contract import Contract
+from headwise.check.cases.case import Case
+from headwise.check.subjects.contract import Contract, Function
 from headwise.errors import HeadwiseError
+from headwise.plain.types import AnyArray
 from headwise.plain.values import shown
 
 
-def _mask(case: Any) -> Any:
+def _mask(case: Case) -> AnyArray:
     """Mask or bias, where one argument serves both."""
     if case.mask is not None and case.bias is not None:
         raise NotImplementedError("one argument serves mask and bias")
     return case.mask if case.bias is None else case.bias
 
 
-def _torch_sdpa(fn: Any, case: Any) -> Any:
+def _torch_sdpa(fn: Function, case: Case) -> AnyArray:
     grouped = {"enable_gqa": True} if case.query.shape[-3] != case.key.shape[-3] else {}
     return fn(case.query, case.key, case.value, attn_mask=_mask(case), is_causal=case.is_causal,
               scale=case.scale, **grouped)  # fmt: skip
 
 
-def _flash(fn: Any, case: Any) -> Any:
+def _flash(fn: Function, case: Case) -> AnyArray:
     options: dict[str, Any] = {"causal": case.is_causal}
     if case.scale is not None:
         options["softmax_scale"] = case.scale
@@ -31,7 +33,7 @@ def _flash(fn: Any, case: Any) -> Any:
     return fn(case.query, case.key, case.value, **options)
 
 
-def _jax(fn: Any, case: Any) -> Any:
+def _jax(fn: Function, case: Case) -> AnyArray:
     options: dict[str, Any] = {}
     if case.window is not None:
         options["local_window_size"] = (case.window[0], 0 if case.is_causal else case.n_k)
@@ -40,14 +42,14 @@ def _jax(fn: Any, case: Any) -> Any:
               scale=case.scale, **options)  # fmt: skip
 
 
-def _keras(fn: Any, case: Any) -> Any:
+def _keras(fn: Function, case: Case) -> AnyArray:
     bias = None if case.bias is None else case.bias[None]
     options = {} if case.softcap is None else {"attn_logits_soft_cap": case.softcap}
     return fn(case.query, case.key, case.value, bias=bias, mask=case.mask, is_causal=case.is_causal,
               scale=case.scale, **options)  # fmt: skip
 
 
-def _onnx(fn: Any, case: Any) -> Any:
+def _onnx(fn: Function, case: Case) -> AnyArray:
     options: dict[str, Any] = {"attn_mask": _mask(case), "is_causal": int(case.is_causal)}
     if case.past_key is not None:
         options |= {"past_key": case.past_key, "past_value": case.past_value}
@@ -59,7 +61,7 @@ def _onnx(fn: Any, case: Any) -> Any:
     return found[0] if isinstance(found, tuple) else found
 
 
-def _mlx(fn: Any, case: Any) -> Any:
+def _mlx(fn: Function, case: Case) -> AnyArray:
     scale = case.query.shape[-1] ** -0.5 if case.scale is None else case.scale
     mask = _mask(case)
     if case.is_causal and mask is not None:
@@ -68,7 +70,7 @@ def _mlx(fn: Any, case: Any) -> Any:
     return fn(case.query, case.key, case.value, scale=scale, mask=mask)
 
 
-def _headwise(fn: Any, case: Any) -> Any:
+def _headwise(fn: Function, case: Case) -> AnyArray:
     return fn(
         case.query, case.key, case.value, case.mask, is_causal=case.is_causal, scale=case.scale,
         attn_bias=case.bias, softcap=case.softcap, window_size=case.window or (None, None),
@@ -129,7 +131,7 @@ _KNOWN = {
 }
 
 
-def preset_of(fn: Any) -> Contract:
+def preset_of(fn: object) -> Contract:
     """The contract of a library's own function; the default for any other."""
     home, name = getattr(fn, "__module__", None) or "", getattr(fn, "__name__", "")
     return PRESETS[_KNOWN.get((home, name)) or _KNOWN.get((home.split(".")[0], name), "default")]

@@ -5,19 +5,20 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.layers import LayerCase, LayerMistake
-from headwise.check.cases.steps import RIGHT, Steps
-from headwise.check.subjects import calling, frameworks
+from headwise.check.cases.chain import RIGHT, Chain
+from headwise.check.cases.layer_case import LayerCase, LayerFault
 from headwise.check.subjects.contract import Contract
+from headwise.check.subjects.kinds import KINDS, Kind, dtype_of, kind_of, take
+from headwise.check.subjects.signature import caller, convert, fill, lay, signature_of, unlay
+from headwise.plain.types import AnyArray, Array
 
-Array = np.ndarray[Any, Any]
 TIME_LIMIT = 10.0  # seconds for one call
 _IN_EVERY_CALL = frozenset({"window", "softcap", "rope"})  # there is no number that leaves them out
 HANGS = "no answer in time"
@@ -50,15 +51,11 @@ class Answer:
     Attributes:
         output: float64, (B, H, n_q, d_v), or (B, n, d_out) of a layer.
         dtype, kind: of the array that the function returned.
-        changed: names of the inputs that it wrote to.
-        remark: how the output was found, where that is not plain.
     """
 
     output: Array
     dtype: str
     kind: str
-    changed: tuple[str, ...]
-    remark: str = ""
 
 
 @dataclass
@@ -79,19 +76,19 @@ class Subject:
     kind: str = "numpy"
     layout: str = "bhnd"
     dtype: str = "float64"
-    base: Steps = RIGHT
+    base: Chain = RIGHT
     time_limit: float = TIME_LIMIT
-    mistake: LayerMistake | None = None
+    mistake: LayerFault | None = None
     layers: Callable[[np.random.Generator, int], LayerCase] | None = None
     unexplained: str = ""
 
     def __post_init__(self) -> None:
         self.named: dict[str, str] = {}
-        self.signature = calling.signature(self.fn)
+        self.signature = signature_of(self.fn)
         if self.contract.call is None:  # what has no default is in every call
             needed = self.signature.required & _IN_EVERY_CALL
             self.contract = self.contract.but(always=frozenset(self.contract.always) | needed)
-        self.call = calling.caller(self.fn, self.contract, self.signature)
+        self.call = caller(self.fn, self.contract, self.signature)
         given = self.contract.features
         self.declared = self.signature.features if given is None else frozenset(given)
         self.declared |= frozenset(self.contract.always)
@@ -100,9 +97,13 @@ class Subject:
         self.remarks: set[str] = set()
 
     @property
+    def framework(self) -> Kind:
+        return KINDS[self.kind]
+
+    @property
     def few_shapes(self) -> bool:
         """JAX compiles every shape anew, for about a second: a right answer is asked for in one shape."""
-        return self.kind == "jax"
+        return self.framework.compiles
 
     def random(self, name: str, again: int = 0) -> np.random.Generator:
         """Fresh numbers for a rule; the same ones for the same seed."""
@@ -112,16 +113,16 @@ class Subject:
         """One call. Raises `NoAnswer`."""
         dtype = self.dtype if dtype is None else dtype
         if isinstance(case, LayerCase):
-            ready: list[Any] = [self._layer(case, dtype)]
+            ready: list[Case | LayerCall] = [self._layer(case, dtype)]
         else:
             means = self.contract.mask_means
             needed = self.signature.required if self.contract.call is None else frozenset()
-            parts = calling.lay(calling.fill(case, needed), self.layout)
-            ready = [calling.convert(part, self.kind, dtype, means) for part in parts]
+            parts = lay(fill(case, needed), self.layout)
+            ready = [convert(part, self.kind, dtype, means) for part in parts]
             if stride is not None:
                 names = ("query", "key", "value")
                 ready = [
-                    replace(one, **{n: frameworks.strided(getattr(one, n), self.kind, stride) for n in names})
+                    replace(one, **{n: self.framework.strided(getattr(one, n), stride) for n in names})
                     for one in ready
                 ]
         before = [self._copies(one) for one in ready]
@@ -130,31 +131,32 @@ class Subject:
             name
             for one, copies in zip(ready, before, strict=True)
             for name, copy in copies.items()
-            if not np.array_equal(frameworks.take(getattr(one, name)), copy, equal_nan=True)
+            if not np.array_equal(take(getattr(one, name)), copy, equal_nan=True)
         }
         arrays, remark = [array for array, _ in found], found[0][1]
-        output, kind = [_numbers(array) for array in arrays], frameworks.kind_of(arrays[0])
+        output, kind = [_numbers(array) for array in arrays], kind_of(arrays[0])
+        assert kind is not None
         if isinstance(case, Case):
             try:
-                output = [calling.unlay(output, case, self.layout)]
+                output = [unlay(output, case, self.layout)]
             except ValueError:
                 raise NoAnswer(f"the output has shape {tuple(arrays[0].shape)}") from None
         self.changed |= changed
         if remark:
             self.remarks.add(remark)
-        return Answer(output[0], frameworks.dtype_of(arrays[0]), str(kind), tuple(sorted(changed)), remark)
+        return Answer(output[0], dtype_of(arrays[0]), kind.kind)
 
-    def _one(self, case: Any) -> tuple[Any, str]:
+    def _one(self, case: "Case | LayerCall") -> tuple[AnyArray, str]:
         """The array that one call returns, and how it was found."""
         with self.calm():
             found = self.call(case)
         if isinstance(found, tuple | list):
-            if not found or frameworks.kind_of(found[0]) is None:
+            if not found or kind_of(found[0]) is None:
                 first = f" of {type(found[0]).__name__}" if found else " of nothing"
                 raise NoAnswer(f"returns a {type(found).__name__}{first}, not an array")
             said = f"returns a {type(found).__name__} of {len(found)}; its first item is judged"
             return found[0], said
-        if frameworks.kind_of(found) is None:
+        if kind_of(found) is None:
             raise NoAnswer(f"returns {_a(found)}, not an array")
         return found, ""
 
@@ -179,53 +181,53 @@ class Subject:
             refusal.what = f"raises {type(error).__name__}: {said}"
             raise refusal from None
 
-    def _layer(self, case: LayerCase, dtype: str) -> Any:
+    def _layer(self, case: LayerCase, dtype: str) -> "LayerCall":
         """The layer's case in arrays of its kind, its masks in its convention."""
-        inner = calling.convert(
+        inner = convert(
             Case(case.x, case.x, case.x, **case.options), self.kind, dtype, self.contract.mask_means
         )
         arrays = {
-            field.name: frameworks.put(getattr(case, field.name), self.kind, dtype)
+            field.name: self.framework.put(getattr(case, field.name), dtype)
             for field in fields(case)
             if isinstance(getattr(case, field.name), np.ndarray)
         }
-        fused = {name: frameworks.put(value, self.kind, dtype) for name, value in _fused(case).items()}
+        fused = {name: self.framework.put(value, dtype) for name, value in _fused(case).items()}
         options = {name: getattr(inner, name) for name in case.options}
         return LayerCall(**{**_plain(case), **arrays, **fused, "options": options})
 
     @staticmethod
-    def _copies(case: Any) -> dict[str, Array]:
+    def _copies(case: "Case | LayerCall") -> dict[str, Array]:
         names = ("query", "key", "value", "mask", "padding", "bias", "past_key", "past_value", "x")
         present = {name: getattr(case, name, None) for name in names}
-        return {name: frameworks.take(array) for name, array in present.items() if array is not None}
+        return {name: take(array) for name, array in present.items() if array is not None}
 
 
 @dataclass(frozen=True, eq=False)
 class LayerCall:
     """A `LayerCase` as a function gets it: ``x``, the weights one by one and fused (``w_in``, ``b_in``)."""
 
-    x: Any
-    context: Any
-    w_q: Any
-    w_k: Any
-    w_v: Any
-    b_q: Any
-    b_k: Any
-    b_v: Any
-    w_in: Any
-    b_in: Any
-    w_out: Any
-    b_out: Any
+    x: AnyArray
+    context: AnyArray
+    w_q: AnyArray
+    w_k: AnyArray
+    w_v: AnyArray
+    b_q: AnyArray
+    b_k: AnyArray
+    b_v: AnyArray
+    w_in: AnyArray
+    b_in: AnyArray
+    w_out: AnyArray
+    b_out: AnyArray
     num_heads: int
     num_kv_heads: int
-    options: Any
+    options: Mapping[str, Any]
 
     @property
-    def mask(self) -> Any:
+    def mask(self) -> AnyArray:
         return self.options.get("mask")
 
     @property
-    def padding(self) -> Any:
+    def padding(self) -> AnyArray:
         return self.options.get("padding")
 
     @property
@@ -245,16 +247,16 @@ def _fused(case: LayerCase) -> dict[str, Array]:
     return fused
 
 
-def _a(found: Any) -> str:
+def _a(found: object) -> str:
     return "None" if found is None else f"an object of type {type(found).__name__}"
 
 
-def _numbers(array: Any) -> Array:
+def _numbers(array: AnyArray) -> Array:
     """Real numbers, in float64. Raises `NoAnswer` where they are none."""
-    dtype = frameworks.dtype_of(array)
+    dtype = dtype_of(array)
     if dtype.startswith(("float", "bfloat", "int", "uint", "bool", "object")):
         try:
-            return frameworks.take(array)
+            return take(array)
         except (TypeError, ValueError):  # words, or objects
             pass
     raise NoAnswer(f"returns an array of {dtype}, not of real numbers")
@@ -285,7 +287,7 @@ def _limited(seconds: float) -> Iterator[None]:
         yield
         return
 
-    def ring(*_: Any) -> None:
+    def ring(*_: object) -> None:
         raise _TimeUp
 
     before: Callable[..., Any] | int | None = signal.signal(alarm, ring)

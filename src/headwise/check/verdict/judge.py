@@ -10,19 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from headwise.check.cases import layers
 from headwise.check.cases.case import Case, allowed, expected
-from headwise.check.cases.layers import LayerCase, LayerMistake
-from headwise.check.cases.steps import Fault, attend, averaging
-from headwise.check.faults import FAULTS
-from headwise.check.faults.layer_faults import MISTAKES
-from headwise.check.subjects import frameworks
+from headwise.check.cases.chain import Fault, attend, averaging
+from headwise.check.cases.layer_case import LayerCase, LayerFault, attend_layer, expected_layer
+from headwise.check.faults import FAULTS, LAYER_FAULTS
+from headwise.check.subjects.kinds import UNIT
 from headwise.check.subjects.subject import NoAnswer, Subject
 from headwise.check.verdict import readout
+from headwise.plain.types import Array
 
-Array = np.ndarray[Any, Any]
 AnyCase = Case | LayerCase
-Mistake = Fault | LayerMistake
+Mistake = Fault | LayerFault
 Make = Callable[[np.random.Generator, int], AnyCase]
 FARTHER = 10.0
 _HIDING = frozenset({"mask", "padding", "causal", "window"})
@@ -55,6 +53,11 @@ class Verdict:
         return ", ".join(f"{name} {at}" for name, at in zip(names, self.place, strict=True))
 
     @property
+    def measured(self) -> dict[str, Any]:
+        """The fields of a `Finding` that an answer gives."""
+        return {"error": self.error, "allowed": self.allowed, "where": self.where}
+
+    @property
     def evidence(self) -> str:
         """What was expected there and what came."""
         if self.place is None:
@@ -79,7 +82,7 @@ class Diagnosis:
 def right(case: AnyCase) -> tuple[Array, Array]:
     """The right output, and what may be lost at each element at unit roundoff 1."""
     if isinstance(case, LayerCase):
-        return layers.expected_layer(case)
+        return expected_layer(case)
     output, weights = expected(case)
     return output, allowed(case, weights, 1.0)
 
@@ -87,7 +90,7 @@ def right(case: AnyCase) -> tuple[Array, Array]:
 def judge(subject: Subject, case: AnyCase, output: Array, unit: float | None = None) -> Verdict:
     """The answer beside the right one. ``unit``: unit roundoff; None: that of float32, or coarser."""
     expected, lost = right(case)
-    unit = max(frameworks.unit(subject.dtype), frameworks.unit("float32")) if unit is None else unit
+    unit = max(UNIT[subject.dtype], UNIT["float32"]) if unit is None else unit
     return compare(output, expected, lost * unit + 1e-30)
 
 
@@ -119,7 +122,7 @@ def candidates(
         for mistake in known:
             try:
                 if isinstance(case, LayerCase):
-                    output = layers.build(case, mistake, base, subject.mistake)
+                    output = attend_layer(case, mistake, base, subject.mistake)
                 elif isinstance(mistake, Fault):
                     output = attend(case, base.exchange(mistake.changes))
                 else:
@@ -132,9 +135,8 @@ def candidates(
 
 def known(case: AnyCase) -> list[Mistake]:
     """Every mistake that has a meaning for the case, the most special first."""
-    own: list[Mistake] = [*MISTAKES] if isinstance(case, LayerCase) else []
     has = case.has()
-    found = [*own, *FAULTS]
+    found: tuple[Mistake, ...] = (*LAYER_FAULTS, *FAULTS) if isinstance(case, LayerCase) else FAULTS
     return sorted((one for one in found if one.needs <= has), key=lambda one: -len(one.needs))
 
 
@@ -161,7 +163,7 @@ def follows(subject: Subject, case: AnyCase, verdict: Verdict) -> bool:
     try:
         with np.errstate(all="ignore"):
             if isinstance(case, LayerCase):
-                made = layers.build(case, None, subject.base, subject.mistake)
+                made = attend_layer(case, None, subject.base, subject.mistake)
             else:
                 made = attend(case, subject.base)
     except (ValueError, IndexError):  # no such output in this shape

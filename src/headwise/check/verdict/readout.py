@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headwise.check.cases.case import Case, expected
-from headwise.check.cases.steps import Fault
+from headwise.check.cases.chain import Fault
+from headwise.plain.types import Array
 
 if TYPE_CHECKING:
     from headwise.check.subjects.subject import Subject
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from headwise.learn.listings import FAULTS, Fault
+from headwise.learn.listings import WRONG_LINES, WrongLine
 from headwise.plain.numbers import vector
 from headwise.trace.data import Trace
 
@@ -66,14 +66,13 @@ def listed(rows: np.ndarray) -> str:
 
 def spot_the_error(rng: np.random.Generator, causal: bool) -> Draft:
     """A listing with one wrong line; asked is the number of that line."""
-    pool = [fault for fault in FAULTS if fault.causal == causal]
-    fault: Fault = pick(rng, pool)
-    lines, number = fault.listing()
+    wrong: WrongLine = pick(rng, [line for line in WRONG_LINES if line.causal == causal])
+    lines, number = wrong.listing()
     text = "\n".join(f"  {i:2}  {line}" for i, line in enumerate(lines, 1))
     what = "causal self-attention" if causal else "self-attention"
     return Draft(
         "spot the error",
         f"One line of this multi-head {what} is wrong:\n{text}\nWhich line is it?",
-        f"Line {number}: {fault.what}; {fault.repair}.\nIt should read: {fault.line}",
+        f"Line {number}: {wrong.fault.what}; {wrong.fault.repair}.\nIt should read: {wrong.line}",
         expected=(float(number),),
     )

@@ -7,15 +7,16 @@ split: (B, n, H d) -> (B, H, n, d), head h owns columns h d ... (h + 1) d; merge
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from headwise.check.cases.case import Case, allowed, expected
-from headwise.check.cases.steps import RIGHT, Array, Fault, Steps, attend
+from headwise.check.cases.chain import RIGHT, Chain, Fault, attend
+from headwise.plain.types import AnyArray, Array
 
-LayerFault = Callable[["LayerCase", Steps], Array]
+LayerOutput = Callable[["LayerCase", Chain], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,27 +33,27 @@ class LayerCase:
         options: mask, padding, is_causal, scale ... of the `Case` inside.
     """
 
-    x: Any
-    w_q: Any
-    w_k: Any
-    w_v: Any
-    b_q: Any
-    b_k: Any
-    b_v: Any
-    w_out: Any
-    b_out: Any
+    x: AnyArray
+    w_q: AnyArray
+    w_k: AnyArray
+    w_v: AnyArray
+    b_q: AnyArray
+    b_k: AnyArray
+    b_v: AnyArray
+    w_out: AnyArray
+    b_out: AnyArray
     num_heads: int
     num_kv_heads: int
-    context: Any = None
+    context: AnyArray = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def w_in(self) -> Any:
+    def w_in(self) -> AnyArray:
         """The three input weights in one, (3 d_model, d_model), queries first."""
         return np.concatenate([self.w_q, self.w_k, self.w_v])
 
     @property
-    def b_in(self) -> Any:
+    def b_in(self) -> AnyArray:
         return np.concatenate([self.b_q, self.b_k, self.b_v])
 
     @property
@@ -69,15 +70,12 @@ class LayerCase:
         z = [x @ w.T if b is None else x @ w.T + b for x, w, b in weights]
         return z[0], z[1], z[2]
 
-    def inner(self, cut: Any = None, changes: Mapping[str, Any] | None = None) -> Case:
+    def inner(self, cut: Callable[[Array, int], Array] | None = None) -> Case:
         """The attention inside, its inputs split by ``cut`` (None: the right way)."""
-        case = self if changes is None else replace(self, **changes)
         cut = split if cut is None else cut
-        q, k, v = case.projected()
-        kv = case.num_kv_heads
-        heads = case.num_heads
-        options = dict(self.options)
-        return Case(cut(q, heads), cut(k, kv), cut(v, kv), num_heads=heads, **options)
+        q, k, v = self.projected()
+        heads, kv_heads = self.num_heads, self.num_kv_heads
+        return Case(cut(q, heads), cut(k, kv_heads), cut(v, kv_heads), num_heads=heads, **self.options)
 
     def out(self, merged: Array) -> Array:
         """The output projection, where there is one."""
@@ -113,27 +111,27 @@ def expected_layer(case: LayerCase) -> tuple[Array, Array]:
     return case.out(merge(output)), lost
 
 
-def build(
+def attend_layer(
     case: LayerCase,
-    fault: "Fault | LayerMistake | None",
-    base: Steps = RIGHT,
-    mistake: "LayerMistake | None" = None,
+    fault: "Fault | LayerFault | None",
+    base: Chain = RIGHT,
+    mistake: "LayerFault | None" = None,
 ) -> Array:
     """The output of the layer with one mistake in it, on top of those in ``base`` and ``mistake``."""
-    if isinstance(fault, LayerMistake):
+    if isinstance(fault, LayerFault):
         return fault.make(case, base)
-    steps = base if fault is None else base.exchange(fault.changes)
-    return case.out(merge(attend(case.inner(), steps))) if mistake is None else mistake.make(case, steps)
+    chain = base if fault is None else base.exchange(fault.changes)
+    return case.out(merge(attend(case.inner(), chain))) if mistake is None else mistake.make(case, chain)
 
 
 @dataclass(frozen=True)
-class LayerMistake:
+class LayerFault:
     """A mistake around the attention; its fields are those of a `Fault`."""
 
     key: str
     what: str
     repair: str
-    make: LayerFault = field(repr=False)
+    make: LayerOutput = field(repr=False)
     seen: tuple[str, ...] = ()
     needs: frozenset[str] = frozenset({"layer"})
 

@@ -1,11 +1,10 @@
 """Mistakes with what a row may see: causal order, boolean masks, padding, and biases."""
 
-from typing import Any
-
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.steps import Array, Fault, causal, fault, grid, masked, padded
+from headwise.check.cases.chain import Fault, Step, causal, fault, grid, masked, padded
+from headwise.plain.types import Array
 
 _EARLIER = "query i keeps the keys up to its own position and hides the others"
 _NUMBERS = (
@@ -14,7 +13,7 @@ _NUMBERS = (
 _BEFORE = "set hidden scores to minus infinity before the softmax"
 
 
-def _order(seen: Any) -> Any:
+def _order(seen: Step) -> Step:
     """A causal step from a rule on (row, key, offset); other cases are untouched."""
 
     def step(case: Case, n_k: int) -> Array | None:
@@ -34,7 +33,7 @@ def _corner(case: Case) -> int:
     return 0 if case.offset else case.n_k - case.n_q
 
 
-def _other_corner(move: int) -> Any:
+def _other_corner(move: int) -> Step:
     def step(case: Case, n_k: int) -> Array | None:
         i, j = grid(case, n_k)
         return np.asarray(j <= i + _corner(case) + move) if case.is_causal else None
@@ -47,11 +46,11 @@ def _anti_other(case: Case, n_k: int) -> Array | None:
     return np.asarray(j >= i + _corner(case)) if case.is_causal else None
 
 
-def _filled(number: float) -> Any:
+def _filled(number: float) -> Step:
     return lambda s, visible, case: np.where(visible, s, number)
 
 
-def _soft(add: Any) -> Any:
+def _soft(add: Step) -> Step:
     """The mask is added as numbers, while padding stays hidden."""
 
     def step(s: Array, visible: Array, case: Case) -> Array:
@@ -64,7 +63,7 @@ def _soft(add: Any) -> Any:
     return step
 
 
-def _only(axis: int) -> Any:
+def _only(axis: int) -> Step:
     """The mask reaches only entry 0 of an axis."""
 
     def step(s: Array, visible: Array, case: Case) -> Array:
@@ -74,7 +73,7 @@ def _only(axis: int) -> Any:
     return step
 
 
-def _renamed(part: Any, change: Any) -> Any:
+def _renamed(part: Step, change: Step) -> Step:
     def step(case: Case) -> Array | None:
         seen = part(case)
         return None if seen is None else change(seen)
@@ -97,7 +96,7 @@ def _padding_tiled(case: Case) -> Array | None:
     return np.tile(case.padding, (heads, 1)).reshape(batch, heads, 1, case.n_k)
 
 
-def _bias(change: Any) -> Any:
+def _bias(change: Step) -> Step:
     return lambda s, case: s if case.bias is None else change(s, case.bias, case)
 
 

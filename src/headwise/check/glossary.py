@@ -146,17 +146,11 @@ EXAMPLES = {
     ),
 }
 TYPICAL: dict[str, tuple[str, ...]] = {
-    "values": (
-        "scale 1/root d_model",
-        "softmax over queries",
-    ),
+    "values": ("scale 1/root d_model", "softmax over queries"),
     "more keys than queries": ("scale 1/root n_k",),
     "scale": ("scale argument ignored",),
     "grouped heads": ("kv heads tiled",),
-    "mask": (
-        "mask inverted",
-        "hidden scores 0",
-    ),
+    "mask": ("mask inverted", "hidden scores 0"),
     "padding": ("padding on queries",),
     "mask and padding": ("mask or padding",),
     "bias": ("bias scaled too",),
@@ -171,100 +165,36 @@ TYPICAL: dict[str, tuple[str, ...]] = {
     "layer": ("merge without transpose",),
 }
 FINDINGS = {
-    "NaN in empty rows": (
-        "a row that sees no key holds NaN",
-        "give 0 for such a row",
-    ),
-    "empty rows are 0": (
-        "a row that sees no key holds 0, where the contract has something else",
-        "see the contract",
-    ),
-    "hidden value leaks": (
-        "what a hidden value holds reaches the output",
-        "select hidden values away",
-    ),
-    "hidden key leaks": (
-        "what a hidden key holds reaches the output",
-        "select hidden scores away",
-    ),
-    "no maximum subtracted": (
-        "large scores overflow to NaN",
-        "e^(s - max s), row by row",
-    ),
-    "finite maximum": (
-        "the running maximum starts at a finite number",
-        "start it at minus infinity",
-    ),
-    "fill not low enough": (
-        "hidden keys win against very low scores",
-        "fill with minus infinity",
-    ),
-    "batch leaks": (
-        "an entry of the batch changes when another does",
-        "keep the batch axis apart",
-    ),
-    "dropout left on": (
-        "two calls with the same inputs differ",
-        "no dropout outside training",
-    ),
-    "inputs modified": (
-        "the function writes to its inputs",
-        "work on a copy",
-    ),
-    "strides ignored": (
-        "the answer depends on how the numbers lie in memory",
-        "read arrays by their strides",
-    ),
-    "float64 in float32": (
-        "float64 inputs are computed in float32",
-        "keep the dtype all the way",
-    ),
-    "dtype changed": (
-        "the output has another dtype than the inputs",
-        "give back the caller's dtype",
-    ),
-    "wrong shape": (
-        "the output has another shape than (..., n_q, d_v)",
-        "one row per query, as wide as the values",
-    ),
-    "no gradient": (
-        "no gradient reaches an input",
-        "no detach(), no NumPy on the way",
-    ),
-    "gradient scaled": (
-        "a gradient is a multiple of the right one",
-        "compare with the derivative of the formula",
-    ),
-    "NaN gradient": (
-        "a gradient holds NaN",
-        "select before the operation that makes NaN, not after it",
-    ),
-    "NaN gradient of empty rows": (
-        "a row that sees no key gives NaN gradients",
-        "select before the softmax",
-    ),
-    "softmax gradient without its sum": (
-        "the softmax's derivative lacks a term",
-        "dS = P * (dP - sum P dP)",
-    ),
-    "wrong gradient": (
-        "a gradient is wrong",
-        "compare with the derivative of the formula",
-    ),
-    "identical heads": (
-        "all heads start with the same weights",
-        "draw the weights of every head on their own",
-    ),
-    "another scale": (
-        "the scores have another factor, which was measured",
-        "1 / root d_k, or the scale passed",
-    ),
-    "other keys seen": (
-        "rows see other keys than they should",
-        "compare the keys seen with your mask",
-    ),
-    "other kv heads": (
-        "query heads meet other key/value heads",
-        "h // (H / H_kv)",
-    ),
-}
+    "NaN in empty rows": ("a row that sees no key holds NaN", "give 0 for such a row"),
+    "empty rows are 0": ("a row that sees no key holds 0, where the contract has something else",
+        "see the contract"),
+    "hidden value leaks": ("what a hidden value holds reaches the output", "select hidden values away"),
+    "hidden key leaks": ("what a hidden key holds reaches the output", "select hidden scores away"),
+    "no maximum subtracted": ("large scores overflow to NaN", "e^(s - max s), row by row"),
+    "finite maximum": ("the running maximum starts at a finite number", "start it at minus infinity"),
+    "fill not low enough": ("hidden keys win against very low scores", "fill with minus infinity"),
+    "batch leaks": ("an entry of the batch changes when another does", "keep the batch axis apart"),
+    "dropout left on": ("two calls with the same inputs differ", "no dropout outside training"),
+    "inputs modified": ("the function writes to its inputs", "work on a copy"),
+    "strides ignored": ("the answer depends on how the numbers lie in memory",
+        "read arrays by their strides"),
+    "float64 in float32": ("float64 inputs are computed in float32", "keep the dtype all the way"),
+    "dtype changed": ("the output has another dtype than the inputs", "give back the caller's dtype"),
+    "wrong shape": ("the output has another shape than (..., n_q, d_v)",
+        "one row per query, as wide as the values"),
+    "no gradient": ("no gradient reaches an input", "no detach(), no NumPy on the way"),
+    "gradient scaled": ("a gradient is a multiple of the right one",
+        "compare with the derivative of the formula"),
+    "NaN gradient": ("a gradient holds NaN", "select before the operation that makes NaN, not after it"),
+    "NaN gradient of empty rows": ("a row that sees no key gives NaN gradients",
+        "select before the softmax"),
+    "softmax gradient without its sum": ("the softmax's derivative lacks a term",
+        "dS = P * (dP - sum P dP)"),
+    "wrong gradient": ("a gradient is wrong", "compare with the derivative of the formula"),
+    "identical heads": ("all heads start with the same weights",
+        "draw the weights of every head on their own"),
+    "another scale": ("the scores have another factor, which was measured",
+        "1 / root d_k, or the scale passed"),
+    "other keys seen": ("rows see other keys than they should", "compare the keys seen with your mask"),
+    "other kv heads": ("query heads meet other key/value heads", "h // (H / H_kv)"),
+}  # fmt: skip

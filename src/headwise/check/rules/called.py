@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 
 from headwise.check.rules.makers import maker
-from headwise.check.subjects import frameworks
+from headwise.check.rules.rule import Rule
 from headwise.check.subjects.contract import LAYOUTS, Contract
+from headwise.check.subjects.kinds import KINDS, installed, kinds_for
 from headwise.check.subjects.subject import HANGS, NoAnswer, Subject
+from headwise.check.verdict.findings import FAILED, NOTE, PASSED, Finding
 from headwise.check.verdict.judge import diagnose, judge
-from headwise.check.verdict.report import FAILED, NOTE, PASSED, Finding
 
 _FULL = ("bhnd", "bnhd", "bne")
 _SMALL = ("bnd", "hnd", "nd")
 _ACROSS = "attends across heads"
-_WORDS = {"numpy": "NumPy", "torch": "torch", "jax": "JAX"}
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Way:
 def choose(subject: Subject) -> Finding:
     """Sets kind, layout and dtype of the subject to the first way that is right, or else the best one."""
     contract = subject.contract
-    kinds = frameworks.kinds_for(subject.fn) if contract.kind is None else [contract.kind]
-    if contract.kind is not None and not frameworks.installed(contract.kind):
+    kinds = kinds_for(subject.fn) if contract.kind is None else [contract.kind]
+    if contract.kind is not None and not installed(contract.kind):
         return Finding("called", "called", FAILED, f"{contract.kind} is not installed")
     layouts = _layouts(subject, contract)
     ways: list[Way] = []
@@ -71,7 +71,7 @@ def _try(subject: Subject, kind: str, layout: str, refusals: list[NoAnswer]) -> 
     subject.kind, subject.layout = kind, layout
     make = maker("values", subject.promise)
     case = make(subject.random("called"), 0)
-    for dtype in frameworks.dtypes(kind)[:2]:
+    for dtype in KINDS[kind].dtypes()[:2]:
         subject.dtype = dtype
         try:
             answer = subject.run(case)
@@ -101,8 +101,11 @@ def _refused(refusals: list[NoAnswer]) -> Finding:
     return Finding("called", "called", FAILED, first.what, fault=fault, repair=repair, where=first.where)
 
 
-def words(subject: Subject) -> str:
+CALLED = Rule("called", "called", "the function runs and returns an array", choose)
+
+
+def manner(subject: Subject) -> str:
     """How the function was called: ``NumPy float64, (B, H, n, d); options: mask, causal``."""
     served = sorted(subject.declared)
-    said = f"{_WORDS[subject.kind]} {subject.dtype}, {LAYOUTS[subject.layout]}"
+    said = f"{subject.framework.title} {subject.dtype}, {LAYOUTS[subject.layout]}"
     return f"{said}; options: {', '.join(served)}" if served else said

@@ -1,21 +1,22 @@
 """The rules of a multi-head layer: projections, heads, masks, and what is left on in evaluation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from headwise.check.cases.layers import LayerCase, random_layer
+from headwise.check.cases.layer_case import LayerCase, random_layer
 from headwise.check.rules.makers import OPTIONS, no_empty_rows
+from headwise.check.rules.outputs import ask
 from headwise.check.rules.rule import Rule, Run
-from headwise.check.rules.values import ask
-from headwise.check.subjects import frameworks
-from headwise.check.subjects.layer_calling import LayerCaller
+from headwise.check.subjects.kinds import KINDS, kinds_for, take
+from headwise.check.subjects.layer_function import LayerCaller
+from headwise.check.subjects.layer_weights import LayerWeights
 from headwise.check.subjects.subject import NoAnswer, Subject
+from headwise.check.verdict.findings import FAILED, FOLLOWS, NOTE, PASSED, Finding
 from headwise.check.verdict.judge import diagnose, judge
-from headwise.check.verdict.report import FAILED, FOLLOWS, NOTE, PASSED, Finding
 
 _GROUP = "layer"
 Build = Callable[[np.random.Generator, int], LayerCase]
@@ -37,13 +38,13 @@ def layers_of(subject: Subject) -> Build:
 
 def choose_layer(subject: Subject) -> Finding:
     """Runs the layer once; the kind of array is the contract's, or what the function's code names."""
-    kinds = frameworks.kinds_for(subject.fn) if subject.contract.kind is None else [subject.contract.kind]
+    kinds = kinds_for(subject.fn) if subject.contract.kind is None else [subject.contract.kind]
     subject.layout = "bne"
     refusals = []
     ways = subject.contract.call.ways() if isinstance(subject.contract.call, LayerCaller) else [None]
     ran: list[tuple[int, str, str, Any]] = []
     for kind, way in product(kinds, ways):
-        for dtype in frameworks.dtypes(kind)[:2]:
+        for dtype in KINDS[kind].dtypes()[:2]:
             subject.kind, subject.dtype = kind, dtype
             _go(subject, way)
             case = layers_of(subject)(subject.random("called"), 0)
@@ -141,36 +142,84 @@ def _batch(subject: Subject) -> Finding:
     )
 
 
+def judge_weights(layer: LayerWeights, subject: Subject) -> Finding:
+    """What shows in the weights themselves, before anything runs."""
+    rule, group = "weights", "layer"
+    if layer.is_shared():
+        shape = tuple(layer.matrix("q").shape)
+        return Finding(
+            rule,
+            group,
+            FAILED,
+            "all heads share one projection: the input is split before it is projected",
+            fault="one projection for all heads",
+            repair="project the whole input, then split",
+            evidence=f"W_Q is {shape} in a layer of width {layer.width()} with {layer.heads} heads",
+            seen=("MarcoMeter/episodic-transformer-memory-ppo#22",),
+        )
+    own = dict(layer.original.named_parameters(remove_duplicate=False))
+    if "qkv" not in layer.roles:
+        q, k, v = (own[layer.roles[role][0]] for role in "qkv")
+        if q is k or q is v or k is v:
+            what = (
+                "query, key and value share one parameter"
+                if q is k and k is v
+                else "two projections are one parameter"
+            )
+            return Finding(
+                rule,
+                group,
+                FAILED,
+                what,
+                fault="one projection for q, k and v",
+                repair="each has a weight of its own",
+            )
+    if layer.heads > 1 and _heads_alike(layer, own):
+        return Finding(
+            rule,
+            group,
+            FAILED,
+            "all heads start with the same weights, and so stay alike in training",
+            fault="identical heads",
+            repair="draw the weights of every head on their own",
+        )
+    if "o" not in layer.roles and layer.heads > 1:
+        return Finding(
+            rule,
+            group,
+            FAILED,
+            "there is no output projection: nothing mixes the heads",
+            fault="no output projection",
+            repair="multiply the concatenation by W_O; if it lives in another "
+            "module: Contract(notes={'weights'})",
+        )
+    return Finding(rule, group, PASSED)
+
+
+def _heads_alike(layer: LayerWeights, own: Mapping[str, Any]) -> bool:
+    """Whether W_Q of every head holds the same numbers, and not only zeros."""
+    names = layer.roles["qkv" if "qkv" in layer.roles else "q"]
+    matrix = np.concatenate(
+        [take(own[name]) if name.endswith("weight") else take(own[name]).T for name in names]
+    )
+    if "qkv" in layer.roles:
+        matrix = matrix[: matrix.shape[0] * layer.heads // (layer.heads + 2 * layer.kv_heads)]
+    if matrix.shape[0] % layer.heads:
+        return False
+    parts = matrix.reshape(layer.heads, -1, matrix.shape[1])
+    return bool(matrix.any() and (parts == parts[:1]).all() and not (matrix == matrix.flat[0]).all())
+
+
 _NEEDS = frozenset({"layer"})
 LAYER_RULES: tuple[Rule, ...] = (
-    Rule(
-        "dropout off in evaluation",
-        "called",
-        "two calls in evaluation mode give the same bits",
-        _repeated,
-        _NEEDS,
-    ),
+    Rule("dropout off in evaluation", "called", "two calls in evaluation mode give the same bits", _repeated,
+         _NEEDS),
     Rule("layer", _GROUP, "project, split, attend, concatenate, project back", _layer("layer"), _NEEDS),
-    Rule(
-        "layer with mask",
-        _GROUP,
-        "hidden keys take no part",
-        _layer("layer with mask", "mask"),
-        _NEEDS | {"mask"},
-    ),
-    Rule(
-        "layer with padding",
-        _GROUP,
-        "padded keys take no part",
-        _layer("layer with padding", "padding"),
-        _NEEDS | {"padding"},
-    ),
-    Rule(
-        "layer, causal",
-        _GROUP,
-        "position i sees positions j <= i",
-        _layer("layer, causal", "causal"),
-        _NEEDS | {"causal"},
-    ),
+    Rule("layer with mask", _GROUP, "hidden keys take no part", _layer("layer with mask", "mask"),
+         _NEEDS | {"mask"}),
+    Rule("layer with padding", _GROUP, "padded keys take no part", _layer("layer with padding", "padding"),
+         _NEEDS | {"padding"}),
+    Rule("layer, causal", _GROUP, "position i sees positions j <= i", _layer("layer, causal", "causal"),
+         _NEEDS | {"causal"}),
     Rule("layer batch entries apart", _GROUP, "entries of a batch do not meet", _batch, _NEEDS),
-)
+)  # fmt: skip

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.subjects import frameworks
-from headwise.check.subjects.contract import Contract
-
-Array = np.ndarray[Any, Any]
+from headwise.check.subjects.contract import Contract, Function
+from headwise.check.subjects.kinds import KINDS
+from headwise.plain.types import Array
 
 # Our name -> the names under which functions have it. Lower case; what differs only in case is the same.
 NAMES = {
@@ -61,7 +60,7 @@ class Signature:
         return frozenset(found)
 
 
-def signature(fn: Any) -> Signature:
+def signature_of(fn: Any) -> Signature:
     """Reads the signature; a built-in that has none takes three arrays, as far as we know."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
@@ -95,7 +94,7 @@ def signature(fn: Any) -> Signature:
     return Signature(options, len(required), True, needed, inputs if len(inputs) == 3 else ())
 
 
-def caller(fn: Any, contract: Contract, found: Signature) -> Callable[[Case], Any]:
+def caller(fn: Function, contract: Contract, found: Signature) -> Callable[[Any], Any]:
     """``call(case)`` with the arrays of the function's own kind."""
     if contract.call is not None:
         given = contract.call
@@ -201,5 +200,5 @@ def convert(case: Case, kind: str, dtype: str, mask_means: str) -> Case:
             continue
         if array.dtype == np.bool_ and mask_means != "attend":
             array = ~array if mask_means == "hide" else np.where(array, 0.0, -np.inf)
-        changes[field.name] = frameworks.put(array, kind, dtype)
+        changes[field.name] = KINDS[kind].put(array, dtype)
     return replace(case, **changes)

@@ -10,29 +10,9 @@ ROLES = {
     "qkv": {"qkv", "in", "attn", "querykeyvalue", "inputs", "input", "kqv", "attention", "all"},
 }
 _FILLERS = {
-    "proj",
-    "projection",
-    "projections",
-    "linear",
-    "linears",
-    "lin",
-    "weight",
-    "weights",
-    "layer",
-    "fc",
-    "w",
-    "to",
-    "c",
-    "net",
-    "map",
-    "matrix",
-    "mat",
-    "transform",
-    "bias",
-    "b",
-    "heads",
-    "head",
-}
+    "proj", "projection", "projections", "linear", "linears", "lin", "weight", "weights", "layer",
+    "fc", "w", "to", "c", "net", "map", "matrix", "mat", "transform", "bias", "b", "heads", "head",
+}  # fmt: skip
 
 
 def role_of(name: str) -> str | None:

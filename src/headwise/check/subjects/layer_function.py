@@ -5,9 +5,10 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from headwise.check.cases.layers import LayerCase
-from headwise.check.subjects import calling, frameworks
-from headwise.check.subjects.naming import role_of
+from headwise.check.cases.layer_case import LayerCase
+from headwise.check.subjects.kinds import KINDS, kind_of
+from headwise.check.subjects.roles import role_of
+from headwise.check.subjects.signature import signature_of
 
 _INPUTS = ("q", "query", "k", "key", "v", "value")
 
@@ -59,7 +60,8 @@ class LayerCaller:
             keywords[self.options["causal"]] = case.is_causal
         if not self.one_by_one:
             return fn(case.x, **keywords)
-        return frameworks.stack([fn(x, **keywords) for x in case.x])
+        outputs = [fn(x, **keywords) for x in case.x]
+        return (kind_of(outputs[0]) or KINDS["numpy"]).stack(outputs)
 
     def _weight(self, case: Any, role: str) -> Any:
         name = {"w_o": "w_out", "b_o": "b_out", "w_qkv": "w_in", "b_qkv": "b_in"}.get(role, role)
@@ -69,7 +71,7 @@ class LayerCaller:
 
 def layer_caller(fn: Any) -> LayerCaller | None:
     """How to call a function that takes its weights as arguments, or None where it does not."""
-    found = calling.signature(fn)
+    found = signature_of(fn)
     try:
         parameters = list(inspect.signature(fn).parameters)
     except (TypeError, ValueError):

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from headwise.check.cases.layers import LayerCase
-from headwise.check.subjects import frameworks
-from headwise.check.subjects.naming import ROLES, role_of
+from headwise.check.cases.layer_case import LayerCase
+from headwise.check.subjects.kinds import take
+from headwise.check.subjects.roles import ROLES, role_of
 from headwise.errors import HeadwiseError
-
-Array = np.ndarray[Any, Any]
+from headwise.plain.types import Array
 
 
 class LayerWeights:
@@ -99,7 +98,7 @@ class LayerWeights:
         """(out, in); the parts of single heads on top of each other."""
         parts = []
         for name in self.roles[role]:
-            matrix = frameworks.take(self.names[name])
+            matrix = take(self.names[name])
             owner = self.copy.get_submodule(name.rpartition(".")[0])
             is_linear = name.endswith("weight") and type(owner).__name__ != "Conv1D"
             parts.append(matrix if is_linear else matrix.T)
@@ -109,7 +108,7 @@ class LayerWeights:
         parts = [self.names.get(_bias_of(name)) for name in self.roles[role]]
         if any(part is None for part in parts):
             return None
-        return np.concatenate([frameworks.take(part) for part in parts])
+        return np.concatenate([take(part) for part in parts])
 
     def parts(self) -> tuple[dict[str, Array], dict[str, Array | None]]:
         w: dict[str, Array] = {}

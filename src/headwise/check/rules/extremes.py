@@ -6,15 +6,14 @@ from typing import Any
 import numpy as np
 
 from headwise.check.cases.case import Case, expected
-from headwise.check.cases.steps import RIGHT
+from headwise.check.cases.chain import RIGHT
 from headwise.check.rules import makers
-from headwise.check.rules.findings import GROUP, finding, follow, index, lost, plain
-from headwise.check.rules.rule import Rule, Run
+from headwise.check.rules.rule import GROUP, Rule, Run, finding, follow, index, lost, plain
 from headwise.check.subjects.subject import Subject
+from headwise.check.verdict.findings import FAILED, FOLLOWS, NOT_OFFERED, NOTE, PASSED, Finding
 from headwise.check.verdict.judge import Verdict, compare, follows, judge, right
-from headwise.check.verdict.report import FAILED, FOLLOWS, NOT_OFFERED, NOTE, PASSED, Finding
+from headwise.plain.types import Array
 
-Array = np.ndarray[Any, Any]
 _LARGE_KEY = 20.0  # scores near 60: beyond them even a right mask after the softmax underflows
 _SIGHT = ("causal", "windowed", "masked", "padded", "combined", "hidden", "weighed", "capped")
 NO_MAXIMUM = "no maximum subtracted"
@@ -99,7 +98,7 @@ def _poison(name: str, numbers: tuple[float, ...]) -> Run:
                 poisoned[:, :, hidden[case.n_past :]] = number
                 after = subject.run(replace(case, **{where: poisoned})).output
                 with np.errstate(invalid="ignore"):
-                    wrong: Any = ~(np.abs(after - before) <= allowed) & unseen[..., None]
+                    wrong: Array = ~(np.abs(after - before) <= allowed) & unseen[..., None]
                 if (
                     wrong.any()
                     and _sees_more(subject)
@@ -166,7 +165,7 @@ def _large_scores(subject: Subject) -> Finding:
     output = subject.run(case).output
     verdict = _close(case, output)
     if verdict.ok:
-        return finding(name, PASSED, error=verdict.error, allowed=verdict.allowed)
+        return finding(name, PASSED, **verdict.measured)
     evidence = f"scores of {case.factor * 1e4:.0f} beside 0: {verdict.evidence}"
     if subject.unexplained or (np.isfinite(output).all() and follows(subject, case, verdict)):
         return finding(name, FOLLOWS, follow(subject))
@@ -201,7 +200,7 @@ def _low_scores(subject: Subject) -> Finding:
     output = subject.run(case).output
     verdict = _close(case, output)
     if verdict.ok:
-        return finding(name, PASSED, error=verdict.error, allowed=verdict.allowed)
+        return finding(name, PASSED, **verdict.measured)
     if subject.unexplained or (np.isfinite(output).all() and follows(subject, case, verdict)):
         return finding(name, FOLLOWS, follow(subject))
     if not np.isfinite(output).all() and NO_MAXIMUM in subject.named:
@@ -231,22 +230,12 @@ def _low_scores(subject: Subject) -> Finding:
     )
 
 
-SPECIAL_RULES = (
+EXTREME_RULES = (
     Rule("empty rows", GROUP, "a row that sees no key holds 0", _empty_rows, frozenset({"mask"})),
-    Rule(
-        "hidden values",
-        GROUP,
-        "what hidden keys and values hold does not matter",
-        _poison("hidden values", (1e30,)),
-        frozenset({"mask|padding|causal"}),
-    ),
-    Rule(
-        "masked NaN",
-        GROUP,
-        "nor does NaN or infinity there",
-        _poison("masked NaN", (np.nan, np.inf)),
-        frozenset({"mask|padding|causal"}),
-    ),
+    Rule("hidden values", GROUP, "what hidden keys and values hold does not matter",
+         _poison("hidden values", (1e30,)), frozenset({"mask|padding|causal"})),
+    Rule("masked NaN", GROUP, "nor does NaN or infinity there", _poison("masked NaN", (np.nan, np.inf)),
+         frozenset({"mask|padding|causal"})),
     Rule("large scores", GROUP, "scores in the thousands do not overflow", _large_scores),
     Rule("very low scores", GROUP, "scores near -490000 are scores, not a mask", _low_scores),
-)
+)  # fmt: skip

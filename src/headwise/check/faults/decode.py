@@ -1,18 +1,17 @@
 """Mistakes of a decode step with cached keys and values."""
 
-from typing import Any
-
 import numpy as np
 
 from headwise.check.cases.case import Case, turn
-from headwise.check.cases.steps import Array, Fault, appended, fault, grid
+from headwise.check.cases.chain import Fault, Step, appended, fault, grid
+from headwise.plain.types import Array
 
 _FIRST = "cached keys and values first, the new ones behind"
 _PLACES = "new tokens stand at positions P, P + 1, ...; cached keys keep their own"
 _OFFSET = "with P cached keys query i sees keys j <= i + P"
 
 
-def _offset(rule: Any) -> Any:
+def _offset(rule: Step) -> Step:
     def step(case: Case, n_k: int) -> Array | None:
         i, j = grid(case, n_k)
         return np.asarray(j <= i + rule(case)) if case.is_causal else None
@@ -20,7 +19,7 @@ def _offset(rule: Any) -> Any:
     return step
 
 
-def _places(query: Any, key: Any = None) -> Any:
+def _places(query: Step, key: Step | None = None) -> Step:
     """Rotary positions of the new queries and keys: rules on (numbers 0, 1, ..., P)."""
 
     def step(q: Array, k: Array, past: Array | None, case: Case) -> tuple[Array, Array, Array | None]:
@@ -33,12 +32,12 @@ def _places(query: Any, key: Any = None) -> Any:
     return step
 
 
-def _turn_at(case: Case, x: Array, rule: Any) -> Array:
+def _turn_at(case: Case, x: Array, rule: Step) -> Array:
     rows = [turn(case, x[:, :, at : at + 1], int(rule(at, case.n_past))) for at in range(x.shape[2])]
     return np.concatenate(rows, 2)
 
 
-def _past(change: Any) -> Any:
+def _past(change: Step) -> Step:
     def step(q: Array, k: Array, past: Array | None, case: Case) -> tuple[Array, Array, Array | None]:
         if case.rotary_base is None:
             return q, k, past
@@ -48,7 +47,7 @@ def _past(change: Any) -> Any:
     return step
 
 
-def _pasts(change: Any) -> Any:
+def _pasts(change: Step) -> Step:
     """The cache is changed before it is put in front."""
     return lambda k, v, past_k, past_v: appended(k, v, change(past_k), change(past_v))
 

@@ -5,17 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from headwise.check.cases.steps import Array, Fault, fault, softmax
+from headwise.check.cases.chain import Fault, Step, fault, softmax
+from headwise.plain.types import Array
 
 _ROOT = "divide the scores by the root of the head's own width d_k"
 _ROWS = "each query's weights sum to 1 over the keys, the last axis"
 
 
-def _over(axis: Any) -> Any:
+def _over(axis: int | tuple[int, ...]) -> Step:
     return lambda s: softmax(s, axis)
 
 
-def _sum_over(axis: Any) -> Any:
+def _sum_over(axis: int | tuple[int, ...]) -> Step:
     """Each row's own maximum is subtracted, but the sum runs over another axis."""
 
     def rule(s: Array) -> Array:
@@ -67,7 +68,7 @@ def _cosine(q: Array, k: Array) -> Array:
     return np.asarray(q @ k.swapaxes(-1, -2))
 
 
-def _self_product(which: int) -> Any:
+def _self_product(which: int) -> Step:
     def product(q: Array, k: Array) -> Array:
         x = (q, k)[which]
         return np.asarray(x @ x.swapaxes(-1, -2))
@@ -75,7 +76,7 @@ def _self_product(which: int) -> Any:
     return product
 
 
-def _all_heads(how: Any) -> Any:
+def _all_heads(how: Step) -> Step:
     return lambda s, case: np.broadcast_to(how(s, 1, keepdims=True), s.shape)
 
 
@@ -87,7 +88,7 @@ def _axes(a: int, b: int) -> dict[str, Any]:
     }
 
 
-def _of(take: Any) -> Any:
+def _of(take: Step) -> Step:
     return lambda o, q, k, v, case: np.broadcast_to(take(o, q, k, v, case), o.shape)
 
 
@@ -118,7 +119,7 @@ def _apart_back(o: Array) -> Array:
     return o.transpose(0, 2, 3, 1).reshape(batch, n, heads, d).swapaxes(1, 2)
 
 
-def _all_cut(cut: Any) -> Any:
+def _all_cut(cut: Step) -> Step:
     return lambda q, k, v, case: (cut(q), cut(k), cut(v))
 
 

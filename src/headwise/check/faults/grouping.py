@@ -1,16 +1,15 @@
 """Mistakes with grouped heads: which key/value head a query head meets."""
 
-from typing import Any
-
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.steps import Array, Fault, fault
+from headwise.check.cases.chain import Fault, Step, fault
+from headwise.plain.types import Array
 
 _MAP = "query head h meets key/value head h // (H / H_kv): repeat each one in a row"
 
 
-def _heads(of_key: Any, of_value: Any = None) -> Any:
+def _heads(of_key: Step, of_value: Step | None = None) -> Step:
     """Key/value heads by a rule on (query head, H_kv, group)."""
 
     def step(k: Array, v: Array, case: Case) -> tuple[Array, Array]:

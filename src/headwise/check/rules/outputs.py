@@ -1,21 +1,21 @@
 """The rules on values: the answer to random inputs, option by option, and what a wrong one means."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from headwise.check.cases.case import Case
-from headwise.check.cases.layers import LayerMistake
-from headwise.check.cases.steps import averaging
+from headwise.check.cases.chain import averaging
+from headwise.check.cases.layer_case import LayerFault
 from headwise.check.faults import FAULTS
 from headwise.check.rules.makers import maker
 from headwise.check.rules.rule import Rule, Run
 from headwise.check.subjects.contract import Contract
 from headwise.check.subjects.subject import NoAnswer, Subject
 from headwise.check.verdict import readout
+from headwise.check.verdict.findings import FAILED, FOLLOWS, NOTE, PASSED, Finding
 from headwise.check.verdict.judge import AnyCase, Diagnosis, Make, Verdict, diagnose, follows, judge
-from headwise.check.verdict.report import FAILED, FOLLOWS, NOTE, PASSED, Finding
+from headwise.plain.types import Array
 
 _ALWAYS_CAUSAL = next(fault for fault in FAULTS if fault.key == "causal unasked")
 _ALIGNMENT = {
@@ -52,7 +52,7 @@ def ask(subject: Subject, name: str, make: Make, group: str = "values") -> Findi
             elif follows(subject, other, second):
                 case, verdict = other, second
         if not verdict.ok:
-            return explain(subject, name, group, make, case, verdict)
+            return failure(subject, name, group, make, case, verdict)
         if worst is None or verdict.error / max(verdict.allowed, 1e-300) > worst[0] / max(worst[1], 1e-300):
             worst = (verdict.error, verdict.allowed)
     error, allowed = worst or (0.0, 0.0)
@@ -70,9 +70,9 @@ def _other_alignment(contract: Contract, case: AnyCase) -> Case | None:
     return replace(case, aligned="upper_left" if case.aligned == "lower_right" else "lower_right")
 
 
-def explain(subject: Subject, name: str, group: str, make: Make, case: AnyCase, verdict: Verdict) -> Finding:
+def failure(subject: Subject, name: str, group: str, make: Make, case: AnyCase, verdict: Verdict) -> Finding:
     """The finding for a wrong answer: the mistake by name, or the first place that is wrong."""
-    measured: dict[str, Any] = {"error": verdict.error, "allowed": verdict.allowed, "where": verdict.where}
+    measured = verdict.measured
     if follows(subject, case, verdict):
         said = f"follows from {', '.join(subject.named)}"
         return Finding(name, group, FOLLOWS, said, **measured)
@@ -88,7 +88,7 @@ def explain(subject: Subject, name: str, group: str, make: Make, case: AnyCase, 
     if first.key in subject.named:
         return Finding(name, group, FOLLOWS, f"follows from {first.key}", **measured)
     subject.named.setdefault(first.key, name)
-    if isinstance(first, LayerMistake):
+    if isinstance(first, LayerFault):
         subject.mistake = first
     elif not found.evidence or "scale" in first.changes:  # a pattern that was read out is that of its shape
         changes = {"hidden": averaging, **first.changes} if found.averages else first.changes
@@ -142,7 +142,7 @@ def _unknown(subject: Subject, case: AnyCase, verdict: Verdict) -> tuple[str, st
     return said, "; ".join(evidence)
 
 
-def _numbers(row: Any) -> str:
+def _numbers(row: Array) -> str:
     return " ".join(f"{number:.3f}" for number in row[:8]) + (" \u2026" if len(row) > 8 else "")
 
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwise.check.cases.case import Case, turn
+from headwise.plain.types import Array
 
-Array = NDArray[Any]
 Step = Callable[..., Any]
 
 
@@ -105,7 +104,7 @@ def averaging(s: Array, visible: Array, case: Case) -> Array:
     return np.where(visible, s, -1e9)
 
 
-def softmax(s: Array, axis: Any = -1) -> Array:
+def softmax(s: Array, axis: int | tuple[int, ...] = -1) -> Array:
     """Rows without a finite score are 0."""
     largest = s.max(axis, keepdims=True)
     e = np.exp(s - np.where(np.isfinite(largest), largest, 0))
@@ -126,7 +125,7 @@ def joined(o: Array, q: Array, k: Array, v: Array, case: Case) -> Array:
 
 
 @dataclass(frozen=True)
-class Steps:
+class Chain:
     """The chain. Every field is one step; the defaults are right."""
 
     turned: Step = turned
@@ -148,26 +147,26 @@ class Steps:
     blended: Step = blended
     joined: Step = joined
 
-    def exchange(self, changes: Mapping[str, Step]) -> "Steps":
+    def exchange(self, changes: Mapping[str, Step]) -> "Chain":
         return replace(self, **changes)
 
 
-RIGHT = Steps()
+RIGHT = Chain()
 
 
-def attend(case: Case, steps: Steps = RIGHT) -> Array:
+def attend(case: Case, chain: Chain = RIGHT) -> Array:
     """The output (B, H, n_q, d_v) of the chain, float64."""
-    q, k, past = steps.turned(case.query, case.key, case.past_key, case)
-    k, v = steps.appended(k, case.value, past, case.past_value)
-    k, v = steps.repeated(k, v, case)
-    q, k, v = steps.picked(q, k, v, case)
-    s = steps.product(q, k) * steps.scale(case)
-    s = steps.biased(steps.capped(s, case), case)
+    q, k, past = chain.turned(case.query, case.key, case.past_key, case)
+    k, v = chain.appended(k, case.value, past, case.past_value)
+    k, v = chain.repeated(k, v, case)
+    q, k, v = chain.picked(q, k, v, case)
+    s = chain.product(q, k) * chain.scale(case)
+    s = chain.biased(chain.capped(s, case), case)
     n_k = s.shape[-1]
-    parts = [steps.causal(case, n_k), steps.windowed(case, n_k), steps.masked(case), steps.padded(case)]
-    visible = np.broadcast_to(steps.combined([part for part in parts if part is not None]), s.shape)
-    w = steps.weighed(steps.softmax(steps.hidden(s, visible, case)), visible, case)
-    return np.asarray(steps.joined(steps.blended(w, v), q, k, v, case))
+    parts = [chain.causal(case, n_k), chain.windowed(case, n_k), chain.masked(case), chain.padded(case)]
+    visible = np.broadcast_to(chain.combined([part for part in parts if part is not None]), s.shape)
+    w = chain.weighed(chain.softmax(chain.hidden(s, visible, case)), visible, case)
+    return np.asarray(chain.joined(chain.blended(w, v), q, k, v, case))
 
 
 @dataclass(frozen=True)
