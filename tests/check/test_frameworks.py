@@ -184,34 +184,6 @@ def test_the_kind_is_guessed_from_the_code():
     assert kinds_for(lambda q, k, v: q @ k)[0] == "numpy"
 
 
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda: check_layer(3), "module: expected a torch.nn.Module; received 3"),
-        (
-            lambda: check_layer(torch.nn.Linear(4, 4)),
-            "num_heads: expected the number of heads; received a layer",
-        ),
-        (
-            lambda: check_layer(torch.nn.Linear(4, 4), num_heads=2),
-            "weights: expected the weights of W_Q, W_K, W_V",
-        ),
-        (
-            lambda: check_layer(layers.Right(), weights={"x": "q_proj.weight"}),
-            "weights: expected roles among q, k",
-        ),
-        (
-            lambda: check_layer(layers.Right(), weights={"q": "p"}),
-            "weights: expected a parameter among q_proj",
-        ),
-    ],
-)
-def test_messages(make, message):
-    with pytest.raises(HeadwiseError) as caught:
-        make()
-    assert str(caught.value).startswith(message)
-
-
 def test_a_layer_that_is_always_causal():
     assert check_layer(layers.IsCausalUnasked(), Contract(always={"causal"})).passed
 
