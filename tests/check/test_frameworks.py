@@ -17,6 +17,7 @@ import headwise.torch
 from headwise import HeadwiseError, check_attention, check_layer
 from headwise.check import Contract
 from headwise.check.subjects.kinds import kinds_for
+from headwise.check.subjects.layer_weights import LayerWeights
 from tests.broken import layers
 from tests.broken.layers import GRADIENTS, LAYERS, RIGHT
 
@@ -122,6 +123,13 @@ def test_layers(layer):
     for name, value in made.state_dict().items():  # the layer itself is left alone
         assert torch.equal(value, before[name])
     assert made.training
+
+
+def test_weights_are_drawn_in_the_order_of_the_layer():
+    """Not in that of a set, which is another one in every process: a seed gives the same weights again."""
+    case = LayerWeights(layers.Right(), 3, 3, None).case(np.random.default_rng(0), 0)
+    drawn = np.random.default_rng(0).standard_normal(case.w_q.shape)
+    np.testing.assert_array_equal(case.w_q, drawn * (1.3 / case.w_q.shape[1] ** 0.5))
 
 
 def test_a_layer_goes_where_layers_go():
