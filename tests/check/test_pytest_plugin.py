@@ -2,9 +2,6 @@
 
 import textwrap
 
-import pytest
-
-from headwise import HeadwiseError
 from headwise.check import RULES, parametrize_with_checks
 from tests.broken import functions
 
@@ -35,19 +32,6 @@ def test_what_comes_of_a_broken_one(pytester):
     assert outcomes["failed"] == 2  # "values" passes, against what was expected; "large scores"
     result.stdout.fnmatch_lines(["*XFAIL*large-scores*the maximum is not subtracted yet*"])
     result.stdout.fnmatch_lines(["*large scores give NaN: the maximum is not subtracted*"])
-
-
-@pytest.mark.parametrize(
-    "expected, message",
-    [
-        ({"scales": "why"}, "expected_failures: expected names of rules; received 'scales'"),
-        ({"values": " "}, "expected_failures: expected a reason for 'values'; received ' '"),
-    ],
-)
-def test_messages(expected, message):
-    with pytest.raises(HeadwiseError) as caught:
-        parametrize_with_checks(functions.forgets_scale, expected_failures=expected)
-    assert str(caught.value).startswith(message)
 
 
 def test_only_rules_that_can_be_asked_become_tests():

@@ -58,25 +58,6 @@ def test_junit_takes_any_text(broken):
     assert suite.find(".//failure").get("message") == "<b>&[31m"
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("{", "report: expected JSON"),
-        ("{}", "report: expected a report of schema headwise.check"),
-        ("[1]", "report: expected a report of schema headwise.check, version 1; received list"),
-        (
-            '{"schema": "headwise.check", "version": 2}',
-            "report: expected a report of schema headwise.check, version 1",
-        ),
-        ('{"schema": "headwise.check", "version": 1}', "report: expected every part of a report"),
-    ],
-)
-def test_what_is_no_report(text, message):
-    with pytest.raises(HeadwiseError) as caught:
-        CheckReport.from_json(text)
-    assert str(caught.value).startswith(message)
-
-
 def test_a_status_that_is_none(broken):
     data = broken.to_dict()
     data["outcomes"][0]["status"] = "fine"

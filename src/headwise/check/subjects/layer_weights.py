@@ -59,7 +59,7 @@ class LayerWeights:
         """Fresh inputs and fresh weights, which are also put into the copy."""
         torch = sys.modules["torch"]
         with torch.no_grad():
-            for name in {name for names in self.roles.values() for name in names}:
+            for name in dict.fromkeys(name for names in self.roles.values() for name in names):
                 for one in (name, _bias_of(name)):
                     if one in self.names:
                         self.names[one].copy_(torch.from_numpy(_random(random, tuple(self.names[one].shape))))
