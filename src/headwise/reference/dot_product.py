@@ -48,7 +48,7 @@ def reference_attention(
         dropout: ``(..., H, n_q, n_k)``, 0 for a dropped weight and 1 / (1 - p) for a kept one.
         head_mask: ``(H,)`` or ``(..., H)``, factors of the heads' outputs.
         rules: ``is_causal``, ``query_offset``, ``attn_bias``, ``window_size``, ``query_lengths``,
-            ``kv_lengths``, ``segment_ids``, ``alibi_slopes``: see ``visibility.py``.
+            ``kv_lengths``, ``segment_ids``, ``alibi_slopes``: see ``visibility``.
 
     Weights are those before dropout and head mask. A row that sees no key has output 0, weights 0 and
     log-sum-exp -inf, or that of its sink logits.

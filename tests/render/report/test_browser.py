@@ -262,7 +262,8 @@ def test_the_selector_recolours_the_grid_and_says_what_the_score_means(show: Any
 
 def test_a_missing_value_is_shown_as_missing(show: Any) -> None:
     report = own(make_report(layers=2, heads=2))
-    report["layers"][0]["heads"][1]["scores"]["entropy"] = {"value": None, "null": None, "share": 0.0}
+    missing = {"value": None, "null": None, "share": 0.0, "rows": 0, "all_rows": None}
+    report["layers"][0]["heads"][1]["scores"]["entropy"] = missing
     page = show(render_html(report), "#layer=0&head=1&score=entropy")
     assert "no-value" in page.get_attribute(cell(0, 1), "class")
     assert page.locator('#scores [data-score="entropy"] td').all_inner_texts()[1:] == ["–", "–"]
