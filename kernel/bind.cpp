@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include "cpu.h"
-#include "run.h"
-#include "threads.h"
+#include "isa/cpu.h"
+#include "driver/run.h"
+#include "driver/threads.h"
 
 namespace nb = nanobind;
 using namespace headwise;

@@ -9,7 +9,7 @@
 // register per B vector and one for the broadcast, and has enough independent sums to hide the latency of two FMA pipes.
 #pragma once
 
-#include "simd.h"
+#include "isa/simd.h"
 
 namespace headwise::HEADWISE_ISA {
 

@@ -18,6 +18,15 @@ from headwise.errors import CapabilityError, HeadwiseError
 CONFIGURATIONS = 200
 
 
+@pytest.fixture(autouse=True)
+def quiet():
+    """transformers says only errors here, and what it said before afterwards."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    yield
+    logging.set_verbosity(before)
+
+
 def number_of(module):
     return sum(parameter.numel() for parameter in module.parameters())
 
@@ -228,7 +237,6 @@ ATTENTION = (
 
 
 def made(family, options):
-    logging.set_verbosity_error()
     config = AutoConfig.for_model(family, **options)
     with torch.device("meta"):
         return config, AutoModel.from_config(config)
@@ -269,7 +277,6 @@ def test_every_family_that_is_read_is_tested_here():
 )
 def test_operations_of_a_model_are_those_that_torch_counts(name):
     family, options = FAMILIES[name]
-    logging.set_verbosity_error()
     config = AutoConfig.for_model(family, **options)
     config._attn_implementation = "eager"  # counted product by product, over the whole grid
     model = AutoModel.from_config(config).eval()
@@ -398,7 +405,6 @@ def test_a_transformer_of_torch():
 
 
 def test_bart_and_t5():
-    logging.set_verbosity_error()
     with torch.device("meta"):
         bart = BartModel(
             BartConfig(

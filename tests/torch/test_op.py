@@ -9,7 +9,7 @@ from headwise import AuxRequest
 from headwise.compute.options import OPTIONS, UNSERVED
 from headwise.errors import CapabilityError
 from headwise.torch import attention
-from headwise.torch.operator.library import attend
+from headwise.torch.operator.custom_op import attend
 from headwise.torch.operator.packing import as_asked
 
 IMPLEMENTATIONS = ("torch", "kernel")

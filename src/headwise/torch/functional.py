@@ -10,8 +10,8 @@ from headwise.compute.problem.rules import refuse_unknown
 from headwise.compute.request import Aux, AuxRequest
 from headwise.torch.operator.autograd import CARRY_GRADIENTS, recorded
 from headwise.torch.operator.call import answer_names, make_call
+from headwise.torch.operator.custom_op import attend
 from headwise.torch.operator.dispatch import compute
-from headwise.torch.operator.library import attend
 from headwise.torch.operator.packing import (
     NOTHING,
     as_asked,

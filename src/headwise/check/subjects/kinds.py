@@ -56,7 +56,7 @@ class Kind(Framework):
         self, call: Callable[..., AnyArray], arrays: Sequence[AnyArray], weight: Array
     ) -> list[Floats | None]:
         """Gradients of sum(weight * call(*arrays)) with respect to the arrays; None where none arrives."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no gradients")
 
 
 class _NumPy(Kind, NumPy):

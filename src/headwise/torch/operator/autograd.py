@@ -8,8 +8,8 @@ from torch import Tensor
 
 from headwise.compute.request import AuxRequest
 from headwise.torch.operator.call import DIFFERENTIABLE, make_call
+from headwise.torch.operator.custom_op import refuse_second_derivative
 from headwise.torch.operator.dispatch import compute, differentiate
-from headwise.torch.operator.library import refuse_second_derivative
 
 CARRY_GRADIENTS = ("lse", "entropy")
 LSE = AuxRequest(lse=True)

@@ -6,7 +6,7 @@
 #else
 #define HEADWISE_REGISTERS 16
 #endif
-#include "isa.h"
+#include "isa/isa.h"
 
 namespace headwise {
 #if defined(__aarch64__)

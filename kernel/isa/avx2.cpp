@@ -2,7 +2,7 @@
 #define HEADWISE_ISA avx2
 #define HEADWISE_VECTOR_BYTES 32
 #define HEADWISE_REGISTERS 16
-#include "isa.h"
+#include "isa/isa.h"
 
 namespace headwise {
 extern const Kernel avx2_float = avx2::make_kernel<float>("avx2");

@@ -1,4 +1,4 @@
-#include "threads.h"
+#include "driver/threads.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "cpu.h"
+#include "isa/cpu.h"
 
 namespace headwise {
 

@@ -3,7 +3,7 @@
 #define HEADWISE_ISA avx512
 #define HEADWISE_VECTOR_BYTES 64
 #define HEADWISE_REGISTERS 32
-#include "isa.h"
+#include "isa/isa.h"
 
 namespace headwise {
 extern const Kernel avx512_float = avx512::make_kernel<float>("avx512");

@@ -1,13 +1,13 @@
-#include "run.h"
+#include "driver/run.h"
 
 #include <algorithm>
 #include <limits>
 #include <memory>
 #include <vector>
 
-#include "gather.h"
+#include "driver/gather.h"
 #include "scratch.h"
-#include "threads.h"
+#include "driver/threads.h"
 
 namespace headwise {
 namespace {

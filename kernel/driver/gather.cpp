@@ -1,9 +1,9 @@
-#include "gather.h"
+#include "driver/gather.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "threads.h"
+#include "driver/threads.h"
 
 namespace headwise {
 namespace {
