@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BUILT = {
-    path.stem.split(".")[0]: path for path in sorted(ROOT.glob("build/*/CMakeFiles/isa_*.dir/kernel/*.o"))
-}
+FOLDERS = sorted(ROOT.glob("build/*/CMakeFiles/isa_*.dir"))
+BUILT = {folder.stem: path for folder in FOLDERS for path in folder.rglob("*.o")}
 
 pytestmark = pytest.mark.skipif(
-    not BUILT or shutil.which("objdump") is None, reason="not run: no build folder, or no objdump"
+    not FOLDERS or shutil.which("objdump") is None, reason="not run: no build folder, or no objdump"
 )
+
+
+def test_every_folder_holds_an_object():
+    assert set(BUILT) == {folder.stem for folder in FOLDERS} >= {"isa_baseline"}
 
 
 def disassembly(name: str) -> str:
