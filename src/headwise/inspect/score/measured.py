@@ -43,8 +43,9 @@ def visible_of(uniform: Aux, of_keys: Text) -> Visible:
     if uniform.relative is not None:
         asked = rows_of(uniform.relative) > 0
         seen = np.pad(asked, ((0, 0), (0, 0), (0, len(OFFSETS) - asked.shape[-1])))
+    classes = rows_of(uniform.classes)
     members = {
-        name: np.rint(np.where(rows, _mass(uniform, of_keys, name) * keys, 0.0).sum(axis=1))
+        name: np.rint(np.where(rows, _mass(classes, of_keys, name) * keys, 0.0).sum(axis=1))
         for name in of_keys.patterns[1]
     }
     return Visible(keys, rows, seen, members)
@@ -81,7 +82,7 @@ class Measured:
 
     def mass(self, name: str) -> Floats:
         """(H, n_q): the mass of each row on one class of keys."""
-        return _mass(self.aux, self.keys, name)
+        return _mass(self.row("classes"), self.keys, name)
 
     @property
     def heads(self) -> int:
@@ -177,9 +178,9 @@ def left(hidden: Floats, whole: Floats) -> Floats:
     return found
 
 
-def _mass(aux: Aux, keys: Text, name: str) -> Floats:
+def _mass(classes: Floats, keys: Text, name: str) -> Floats:
     """A class is a union of the patterns that the kernel was asked for."""
-    mass: Floats = rows_of(aux.classes)[..., list(keys.patterns[1][name])].sum(axis=-1)
+    mass: Floats = classes[..., list(keys.patterns[1][name])].sum(axis=-1)
     return mass
 
 
