@@ -30,7 +30,7 @@ class AttentionCall:
             copies of tensors in half precision.
         value: (B, H_kv, n_k, d_v), or None where the model shows only weights.
         output: (B, H, n_q, d_v), or None where it is not known (yet: see ``runner``).
-        options: keywords of ``headwise.functional.attention_statistics`` that say what the model computes:
+        options: keywords of ``attention_statistics`` that say what the model computes:
             ``scale``, ``softcap``, ``attn_bias``, ``sinks``, and who sees whom: ``is_causal``,
             ``query_offset``, ``window_size``, ``segment_ids``, ``attn_mask``. What is not there is off.
         runner: what ``statistics`` calls; None: ``attention_statistics``. Where our kernel computes the
